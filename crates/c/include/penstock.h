@@ -168,6 +168,12 @@ int penstock_session_is_client(const penstock_session *session);
 /* Waits until all clients are here. Collective. */
 int penstock_session_barrier(penstock_session *session);
 
+/* For libraries on top of this one. Makes a collective call for which this rank has no proper
+ * arguments, in place of the call that the other ranks make, which fails on all ranks with `code`.
+ * `doing` says what was to be done, and `cause` why it cannot be. Collective. */
+int penstock_session_refuse(penstock_session *session, int code, const char *doing,
+                            const char *cause);
+
 /* Ends a session and frees it, also where it fails. Collective. NULL is left alone. */
 int penstock_session_close(penstock_session *session);
 
@@ -523,11 +529,13 @@ void penstock_checkpoint_free(penstock_checkpoint_state *state);
  * Stores: copies, checks, descriptions
  */
 
-/* Called now and then with the bytes that are done and all there are. A result that is not 0 ends
- * the call. */
+/* Called now and then with the bytes that are done and all there are, by one thread at a time, which
+ * penstock_copy() may have started. A result that is not 0 ends the copy; the session of
+ * penstock_session_copy() is then over on all ranks. */
 typedef int (*penstock_progress)(uint64_t done, uint64_t all, void *context);
 
-/* What a copy makes of its source; NULL and 0 are the defaults. */
+/* What a copy makes of its source; NULL and 0 are the defaults. The target is one row-major file, too,
+ * where its name ends in ".npy" and no chunks are said. */
 typedef struct penstock_copy_options {
     size_t size;
     const char *arrays;      /* only these arrays, with commas between */

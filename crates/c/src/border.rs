@@ -41,23 +41,48 @@ pub fn code_of(kind: Kind) -> c_int {
     }
 }
 
+/// All kinds.
+const KINDS: [Kind; 12] = [
+    Kind::Schema,
+    Kind::Mismatch,
+    Kind::Overlap,
+    Kind::Missing,
+    Kind::Damaged,
+    Kind::ReadOnly,
+    Kind::Full,
+    Kind::Busy,
+    Kind::Peer,
+    Kind::Unsupported,
+    Kind::Io,
+    Kind::Exists,
+];
+
+/// The kind of a code.
+///
+/// # Errors
+/// [`Kind::Schema`] for what is no code of an error.
+pub fn kind_of(code: c_int) -> Result<Kind> {
+    let kind = KINDS.into_iter().find(|kind| code_of(*kind) == code);
+    kind.ok_or_else(|| wrong(format!("{code} is no code of an error")))
+}
+
 /// The name of a code.
 fn name_of(code: c_int) -> &'static CStr {
-    match code {
-        OK => c"Ok",
-        1 => c"Schema",
-        2 => c"Mismatch",
-        3 => c"Overlap",
-        4 => c"Missing",
-        5 => c"Damaged",
-        6 => c"ReadOnly",
-        7 => c"Full",
-        8 => c"Busy",
-        9 => c"Peer",
-        10 => c"Unsupported",
-        11 => c"Io",
-        12 => c"Exists",
-        _ => c"Unknown",
+    match kind_of(code) {
+        Ok(Kind::Schema) => c"Schema",
+        Ok(Kind::Mismatch) => c"Mismatch",
+        Ok(Kind::Overlap) => c"Overlap",
+        Ok(Kind::Missing) => c"Missing",
+        Ok(Kind::Damaged) => c"Damaged",
+        Ok(Kind::ReadOnly) => c"ReadOnly",
+        Ok(Kind::Full) => c"Full",
+        Ok(Kind::Busy) => c"Busy",
+        Ok(Kind::Peer) => c"Peer",
+        Ok(Kind::Unsupported) => c"Unsupported",
+        Ok(Kind::Io) => c"Io",
+        Ok(Kind::Exists) => c"Exists",
+        Err(_) if code == OK => c"Ok",
+        Err(_) => c"Unknown",
     }
 }
 
@@ -206,6 +231,8 @@ pub fn c_text(text: &str) -> CString {
     let bytes: Vec<u8> = text.bytes().filter(|&byte| byte != 0).collect();
     CString::new(bytes).unwrap_or_default()
 }
+
+// --- functions -----------------------------------------------------------------------------------
 
 #[unsafe(no_mangle)]
 pub extern "C" fn penstock_version() -> *const c_char {

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `border` | how a function is entered, errors, what C gives: start here |
 //! | `mpi` | the MPI communicator of the program |
+//! | `meet` | what all ranks hear of the wrong arguments of one, before they have a session |
 //! | `session` | sessions and seats, and how all ranks hear of what is wrong on one |
 //! | `list`, `array` | lists of elements; arrays in memory and on disk |
 //! | `local` | local arrays, reports |
@@ -26,6 +27,7 @@ mod group;
 mod layout;
 mod list;
 mod local;
+mod meet;
 mod mpi;
 mod open_array;
 mod session;

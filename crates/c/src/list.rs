@@ -15,7 +15,7 @@ pub struct List(Elements);
 /// The list of a rank for an array of this shape.
 ///
 /// # Errors
-/// [`penstock_engine::Kind::Schema`] without a list, and when the array has not all of its elements.
+/// [`penstock_engine::Kind::Schema`] without a list, and when the array lacks some of its elements.
 pub fn for_shape(shape: &[u64], list: Option<&List>, places: Option<&List>) -> Result<RankList> {
     let list = needed(list, "the list")?;
     RankList::new(shape, &list.0, places.map(|places| &places.0))

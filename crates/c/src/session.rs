@@ -17,8 +17,9 @@ use penstock_engine::{Error, Kind, Result, Strategy};
 use penstock_machines::mpi::Transport;
 
 use crate::border::{
-    Ended, Options, Place, Text, Versioned, answer, caught, enter, needed, number, wrong,
+    Ended, Options, Place, Text, Versioned, answer, caught, enter, kind_of, needed, number, wrong,
 };
+use crate::meet::meet;
 use crate::mpi::{Communicator, Given};
 
 const OPENING: &str = "opening a session";
@@ -322,11 +323,7 @@ fn over_mpi(
     options: Options<'_, SessionOptions<'_>>,
     place: &Place<'_, Option<Box<Session>>>,
 ) -> Result<Session> {
-    let Communicator {
-        api,
-        handle,
-        may_use_threads,
-    } = Communicator::of(comm)?;
+    let comm = Communicator::of(comm)?;
     let given = caught(|| {
         place.check("the session")?;
         let chosen = chosen(options, false)?;
@@ -334,19 +331,25 @@ fn over_mpi(
         let call = call.map(|(url, keys)| call_of(url, keys.as_deref()));
         Ok((call.transpose()?, chosen))
     });
-    let (calls, root) = match given.flat() {
-        Ok((Some(call), Chosen { options, root, .. })) => {
-            let given = Ok((call, options));
-            (Calls::mpi_standing(&api, handle, given, None)?, root)
-        }
-        Ok((None, chosen)) => {
-            let given = Ok((chosen.transport, chosen.options));
-            let calls = Calls::mpi(api, handle, may_use_threads, given, None)?;
-            (calls, chosen.root)
-        }
-        Err(error) => {
-            let calls = Calls::mpi(api, handle, may_use_threads, Err(error), None)?;
-            (calls, None)
+    let given = given.flat();
+    let given = given.map(|(call, chosen)| (u64::from(call.is_some()), (call, chosen)));
+    let (call, chosen) = meet(&comm, given, OPENING)?;
+    let Communicator {
+        api,
+        handle,
+        may_use_threads,
+    } = comm;
+    let Chosen {
+        transport,
+        root,
+        options,
+        ..
+    } = chosen;
+    let calls = match call {
+        Some(call) => Calls::mpi_standing(&api, handle, Ok((call, options)), None)?,
+        None => {
+            let given = Ok((transport, options));
+            Calls::mpi(api, handle, may_use_threads, given, None)?
         }
     };
     Ok(Session::new(calls, root))
@@ -412,6 +415,23 @@ pub extern "C" fn penstock_session_barrier(session: Option<&Session>) -> c_int {
     enter(|| {
         let session = needed(session, "the session")?;
         session.0.alone(|calls| calls.barrier())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_session_refuse(
+    session: Option<&Session>,
+    code: c_int,
+    doing: Text<'_>,
+    cause: Text<'_>,
+) -> c_int {
+    enter(|| {
+        let session = needed(session, "the session")?;
+        let refusal = || {
+            let (doing, cause) = (doing.needed("doing")?, cause.needed("cause")?);
+            Err::<(), Error>(Error::new(kind_of(code)?, doing, cause))
+        };
+        session.0.together(refusal, |_, ()| Ok(()))
     })
 }
 
