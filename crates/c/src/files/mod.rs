@@ -7,14 +7,13 @@
 //! penstock_request   Request  a read or write under way
 //! ```
 //!
-//! What is open of a volume shares its [`Volume`], and is refused after that has been closed. A wrong
-//! argument of one client in a collective call goes into the call, which then fails on all; a client
-//! that panics in one leaves, so that nobody waits for it.
+//! What is open of a volume shares its [`Volume`], and is refused after that has been closed. A
+//! wrong argument of one client in a collective call goes into the call, which then fails on all; a
+//! client that panics in one leaves, so that nobody waits for it.
 //!
 //! | file | contents |
 //! |---|---|
 //! | `volume` | making, opening and closing volumes |
-//! | `meet` | what all ranks hear of the wrong arguments of one, before there is a volume |
 //! | `names` | names, attributes, space |
 //! | `transfer` | import and export |
 //! | `attached` | attached files, and collective reads and writes |
@@ -22,12 +21,11 @@
 //! | `view` | views, orders and memories, as C gives them |
 
 mod attached;
-mod meet;
-mod names;
-mod subfile;
-mod transfer;
-mod view;
-mod volume;
+pub mod names;
+pub mod subfile;
+pub mod transfer;
+pub mod view;
+pub mod volume;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -16,28 +16,28 @@ use crate::border::{Many, Place, Text, enter, needed, wrong};
 #[repr(C)]
 #[derive(Default)]
 pub struct Stat {
-    kind: c_int,
-    owner: u32,
-    group: u32,
-    mode: u32,
-    created: u64,
-    accessed: u64,
-    changed: u64,
-    modified: u64,
-    bytes: u64,
-    cells: u64,
-    bsu_bytes: u64,
-    base: u64,
-    checkpoints: u64,
+    pub kind: c_int,
+    pub owner: u32,
+    pub group: u32,
+    pub mode: u32,
+    pub created: u64,
+    pub accessed: u64,
+    pub changed: u64,
+    pub modified: u64,
+    pub bytes: u64,
+    pub cells: u64,
+    pub bsu_bytes: u64,
+    pub base: u64,
+    pub checkpoints: u64,
 }
 
 /// `penstock_usage`.
 #[repr(C)]
 pub struct Usage {
-    bytes: u64,
-    used: u64,
-    of_user: u64,
-    quota: i64,
+    pub bytes: u64,
+    pub used: u64,
+    pub of_user: u64,
+    pub quota: i64,
 }
 
 /// Does something with a volume.

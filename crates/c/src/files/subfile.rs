@@ -29,8 +29,8 @@ pub struct Request {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Pointer {
-    server: u64,
-    number: u64,
+    pub server: u64,
+    pub number: u64,
 }
 
 /// Does something with an open subfile.

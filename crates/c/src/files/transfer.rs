@@ -21,17 +21,17 @@ const MEMORY_BYTES: u64 = 16 << 20;
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct TransferOptions<'a> {
-    size: usize,
-    view: Option<&'a ViewNumbers>,
-    subfile: u64,
-    order: c_int,
-    of_checkpoint: c_int,
-    memory_bytes: u64,
-    cells: u64,
-    bsu_bytes: u64,
-    base: i64,
-    mode: u32,
-    overwrite: c_int,
+    pub size: usize,
+    pub view: Option<&'a ViewNumbers>,
+    pub subfile: u64,
+    pub order: c_int,
+    pub of_checkpoint: c_int,
+    pub memory_bytes: u64,
+    pub cells: u64,
+    pub bsu_bytes: u64,
+    pub base: i64,
+    pub mode: u32,
+    pub overwrite: c_int,
 }
 
 impl Versioned for TransferOptions<'_> {

@@ -11,10 +11,10 @@ use penstock_layout::{SubfileOrder, View};
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ViewNumbers {
-    vbs: u64,
-    vn: u64,
-    hbs: u64,
-    hn: u64,
+    pub vbs: u64,
+    pub vn: u64,
+    pub hbs: u64,
+    pub hn: u64,
 }
 
 pub(super) fn wrong(cause: impl std::fmt::Display) -> Error {
@@ -79,6 +79,7 @@ pub fn memory_of(base: *mut c_void, bytes: usize) -> Result<Memory> {
         }
         (false, _) => base.cast(),
     };
-    // SAFETY: the program has so many bytes there, and leaves them alone meanwhile, says the header.
+    // SAFETY: the program has so many bytes there, and leaves them alone meanwhile, as the header
+    // says.
     Ok(unsafe { Memory::new(base, bytes as u64, None) })
 }

@@ -10,23 +10,23 @@ use penstock_files::job::{FileSystem, JobOptions, open};
 use penstock_machines::mpi::Transport;
 use penstock_net::Call;
 
-use super::meet::meet;
 use super::{Fs, Volume};
 use crate::border::{
     Ended, Many, Options, Place, Text, Versioned, answer, caught, enter, number, wrong,
 };
+use crate::meet::meet;
 use crate::mpi::{Communicator, Given};
 
 /// `penstock_volume_options`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct VolumeOptions<'a> {
-    size: usize,
-    servers: u64,
-    block_bytes: u64,
-    capacity: u64,
-    disk_count: usize,
-    disks: Many<'a, Text<'a>>,
+    pub size: usize,
+    pub servers: u64,
+    pub block_bytes: u64,
+    pub capacity: u64,
+    pub disk_count: usize,
+    pub disks: Many<'a, Text<'a>>,
 }
 
 impl Versioned for VolumeOptions<'_> {
@@ -46,12 +46,12 @@ impl Versioned for VolumeOptions<'_> {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct FsOptions<'a> {
-    size: usize,
-    servers: u64,
-    dedicated: c_int,
-    cache_bytes: u64,
-    direct: c_int,
-    keys: Text<'a>,
+    pub size: usize,
+    pub servers: u64,
+    pub dedicated: c_int,
+    pub cache_bytes: u64,
+    pub direct: c_int,
+    pub keys: Text<'a>,
 }
 
 impl Versioned for FsOptions<'_> {
