@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -95,8 +96,7 @@ class Builder:
         key = (str(source), str(mpi))
         if key not in self.done:
             # The modules of each compiled program stand apart, since names may meet.
-            directory = self.directory / f"{source.stem}-{mpi}-{len(self.done)}"
-            directory.mkdir()
+            directory = Path(tempfile.mkdtemp(prefix=source.stem, dir=self.directory))
             target = directory / source.stem
             compiler = COMPILERS[mpi] if mpi else "gfortran"
             checked(

