@@ -46,9 +46,15 @@ c-names = sed -n '/^\.Sh NAME/,/^\.Nd/s/^\.Nm \([a-z0-9_]*\).*/\1/p' $$page
 
 .PHONY: install uninstall libraries fortran-module
 
-libraries: rust # libpenstock and libpenstock_mpiio
-	@echo "== build: libpenstock (release; the first time takes some minutes)"
-	$(BUILD_LIBRARIES)
+# Who installs as another user, for whom there is no Rust, builds them first: `make libraries`.
+libraries: # libpenstock and libpenstock_mpiio
+	@if ! command -v cargo >/dev/null && [ -f $(C_BUILT)/libpenstock.so ]; then \
+	    echo "== no cargo: what has been built before is installed"; \
+	else \
+	    $(MAKE) --no-print-directory rust && \
+	    echo "== build: libpenstock (release; the first time takes some minutes)" && \
+	    $(BUILD_LIBRARIES); \
+	fi
 
 install: libraries fortran-module ## the C and Fortran faces into PREFIX (/usr/local; also DESTDIR, LIBDIR)
 	@echo "== install: into $(call dest,$(PREFIX))"
@@ -57,10 +63,10 @@ install: libraries fortran-module ## the C and Fortran faces into PREFIX (/usr/l
 	    "$(call dest,$(PREFIX))/share/man/man3" "$(call dest,$(PREFIX))/share/man/man7" \
 	    "$(call dest,$(PREFIX))/share/penstock/fortran"
 	@install -m 644 crates/c/include/penstock.h "$(call dest,$(PREFIX))/include/"
-	@install -m 644 $(C_BUILT)/libpenstock.so "$(call dest,$(LIBDIR))/libpenstock.so.$(C_VERSION)"
+	@install -s -m 644 $(C_BUILT)/libpenstock.so "$(call dest,$(LIBDIR))/libpenstock.so.$(C_VERSION)"
 	@ln -sf libpenstock.so.$(C_VERSION) "$(call dest,$(LIBDIR))/libpenstock.so.$(C_MAJOR)"
 	@ln -sf libpenstock.so.$(C_MAJOR) "$(call dest,$(LIBDIR))/libpenstock.so"
-	@install -m 644 $(C_BUILT)/libpenstock_mpiio.so "$(call dest,$(LIBDIR))/penstock/"
+	@install -s -m 644 $(C_BUILT)/libpenstock_mpiio.so "$(call dest,$(LIBDIR))/penstock/"
 	@up=$$(realpath -m --relative-to="$(LIBDIR)/cmake/penstock" "$(PREFIX)"); \
 	$(call fill,crates/c/penstock.pc.in,"$(call dest,$(LIBDIR))/pkgconfig/penstock.pc") && \
 	for file in penstock-config penstock-config-version; do \
