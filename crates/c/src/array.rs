@@ -603,7 +603,6 @@ pub extern "C" fn penstock_array_local_bytes(
 }
 
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "they are the header's")]
 pub extern "C" fn penstock_array_local_indices(
     array: Option<&Array>,
     rank: i64,

@@ -334,11 +334,11 @@ impl<'a, T> Many<'a, T> {
             return Ok(&[]);
         }
         if self.0.is_null() {
-            return Err(wrong(format!("{what} is NULL, and there are {count}")));
+            return Err(wrong(format!("NULL in place of {what}, {count} of them")));
         }
         let bytes = count.checked_mul(size_of::<T>());
         if bytes.is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-            return Err(wrong(format!("{what} cannot be so many as {count}")));
+            return Err(wrong(format!("no memory has {what}, {count} of them")));
         }
         // SAFETY: what is not NULL has as many values, says the header; the size is checked.
         Ok(unsafe { std::slice::from_raw_parts(self.0, count) })
@@ -488,5 +488,102 @@ impl Place<'_, *mut c_char> {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.cast(), bytes.len()) };
         self.put(room.cast());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the last error of this thread says.
+    fn last() -> (c_int, String) {
+        let error = penstock_last_error();
+        // SAFETY: an error was kept, and its texts live until the next one.
+        unsafe {
+            let text = CStr::from_ptr((*error).text);
+            ((*error).code, text.to_string_lossy().into_owned())
+        }
+    }
+
+    #[test]
+    fn codes_and_names_are_those_of_the_header() {
+        let header = include_str!("../include/penstock.h");
+        for kind in KINDS {
+            let name = kind.to_string();
+            assert_eq!(name_of(code_of(kind)).to_str(), Ok(name.as_str()));
+            let word: String = match name.as_str() {
+                "ReadOnly" => "READ_ONLY".to_string(),
+                other => other.to_uppercase(),
+            };
+            let line = format!("PENSTOCK_ERR_{word} = {}", code_of(kind));
+            assert!(header.contains(&line), "{line}");
+        }
+        assert_eq!(name_of(0), c"Ok");
+        assert_eq!(name_of(13), c"Unknown");
+        assert_eq!(name_of(-1), c"Unknown");
+    }
+
+    #[test]
+    fn a_panic_is_an_error() {
+        let code = enter(|| panic!("the cause\0 of it"));
+        let (kept, text) = last();
+        assert_eq!((code, kept), (code_of(Kind::Io), code));
+        assert!(text.contains("the cause of it"), "{text}");
+        assert_eq!(answer(7, || panic!("again")), 7);
+    }
+
+    #[test]
+    fn an_error_stays_until_the_next() {
+        let first = Error::new(Kind::Full, "writing", "no space").by(Who::Server(3));
+        let first = first.at(Path::new("/x")).in_bytes(4..9);
+        assert_eq!(enter(|| Err(first.clone())), code_of(Kind::Full));
+        assert_eq!(enter(|| Ok(())), OK);
+        assert_eq!(last(), (code_of(Kind::Full), first.to_string()));
+        // SAFETY: as in `last`.
+        let (rank, server, first, end) = unsafe {
+            let error = &*penstock_last_error();
+            (error.rank, error.server, error.first, error.end)
+        };
+        assert_eq!((rank, server, first, end), (-1, 3, 4, 9));
+        let elsewhere = std::thread::spawn(|| penstock_last_error().is_null());
+        assert!(elsewhere.join().unwrap());
+    }
+
+    /// Options as a later version may have them.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Later {
+        size: usize,
+        first: u64,
+        second: u64,
+    }
+
+    impl Versioned for Later {
+        const INIT: Self = Self {
+            size: size_of::<Self>(),
+            first: 1,
+            second: 2,
+        };
+        const FIRST_BYTES: usize = std::mem::offset_of!(Later, second);
+        const NAME: &'static str = "penstock_later";
+    }
+
+    #[test]
+    fn options_of_other_versions() {
+        let read = |given: &Later| Options(given, PhantomData).read();
+        let numbers = |options: Later| (options.first, options.second);
+        let given = |size| Later {
+            size,
+            first: 8,
+            second: 9,
+        };
+        assert_eq!(numbers(Options::<Later>::NULL.read().unwrap()), (1, 2));
+        assert_eq!(numbers(read(&given(16)).unwrap()), (8, 2)); // of the first version
+        assert_eq!(numbers(read(&given(24)).unwrap()), (8, 9));
+        assert_eq!(numbers(read(&given(32)).unwrap()), (8, 9)); // of a later one
+        for size in [0, 8, 15] {
+            let error = read(&given(size)).map(numbers).unwrap_err();
+            assert!(error.cause.contains("PENSTOCK_LATER_INIT"), "{error}");
+        }
     }
 }

@@ -267,7 +267,6 @@ impl Variable<'_> {
 }
 
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "they are the header's")]
 pub extern "C" fn penstock_group_add_coordinate(
     group: Option<&mut Group>,
     name: Text<'_>,
