@@ -58,7 +58,9 @@ def built(directory: Path) -> Tree:
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
     library = Path(os.environ.get("PENSTOCK_C_LIBDIR", target))
     include = ROOT / "crates/c/include"
-    checked(["make", "-C", str(ROOT / "crates/c/fortran"), f"OUT={directory}", "FFLAGS=-O1 -Werror"])
+    checked(
+        ["make", "-C", str(ROOT / "crates/c/fortran"), f"OUT={directory}", "FFLAGS=-O1 -Werror"]
+    )
     if not (library / "libpenstock.so.0").exists():
         links = directory / "library"
         links.mkdir()
@@ -100,7 +102,7 @@ class Builder:
             target = directory / source.stem
             compiler = COMPILERS[mpi] if mpi else "gfortran"
             checked(
-                [compiler, "-std=f2018", *WARNINGS, "-g", "-fcheck=all", "-fopenmp",
+                [compiler, "-std=f2018", *WARNINGS, "-g", "-fcheck=bounds,do,mem,pointer", "-fopenmp",
                  f"-J{directory}", f"-I{self.tree.modules}", str(source), "-o", str(target), *self.tree.links]
             )  # fmt: skip
             self.done[key] = target

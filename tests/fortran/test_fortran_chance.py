@@ -49,7 +49,9 @@ def test_arrays_of_chance(build, tmp_path, ranks, servers):
         # Ranks that write by themselves cannot share a chunk that is coded.
         text += memory(chance, ranks, STRATEGIES[:-1]) + memory(chance, ranks, STRATEGIES)
     (tmp_path / "cases").write_text(text)
-    said = run(build.program(PROGRAM), tmp_path / "cases", tmp_path / "u.zarr", servers, ranks=ranks)
+    said = run(
+        build.program(PROGRAM), tmp_path / "cases", tmp_path / "u.zarr", servers, ranks=ranks
+    )
     assert said == [f"moved {len(shapes)} arrays"]
     group = zarr.open_group(tmp_path / "u.zarr", mode="r")
     for number, shape in enumerate(shapes):

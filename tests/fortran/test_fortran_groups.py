@@ -39,7 +39,9 @@ def test_a_group_through_time(build, tmp_path, before, after, way):
     counts = [4 + 3 * step for step in steps]
     rows = np.concatenate(
         [
-            np.column_stack([np.full(count, step), np.arange(count) + 1, (np.arange(count) + 1) / 2])
+            np.column_stack(
+                [np.full(count, step), np.arange(count) + 1, (np.arange(count) + 1) / 2]
+            )
             for step, count in zip(steps, counts, strict=True)
         ]
     )

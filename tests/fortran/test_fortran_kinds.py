@@ -127,9 +127,7 @@ def program(build):
         for dtype, kind in KINDS.items()
     ]
     calls = "\n".join(f"  call move_{dtype}()" for dtype in KINDS)
-    return build.text(
-        "kinds", PROGRAM.format(calls=calls, procedures="".join(procedures)).lstrip()
-    )
+    return build.text("kinds", PROGRAM.format(calls=calls, procedures="".join(procedures)).lstrip())
 
 
 @pytest.mark.parametrize(("ranks", "servers"), [(1, 1), (1, 3), (2, 1), (3, 2), (8, 8)])
