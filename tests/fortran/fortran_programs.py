@@ -101,10 +101,9 @@ class Builder:
             directory = Path(tempfile.mkdtemp(prefix=source.stem, dir=self.directory))
             target = directory / source.stem
             compiler = COMPILERS[mpi] if mpi else "gfortran"
-            checked(
-                [compiler, "-std=f2018", *WARNINGS, "-g", "-fcheck=bounds,do,mem,pointer", "-fopenmp",
-                 f"-J{directory}", f"-I{self.tree.modules}", str(source), "-o", str(target), *self.tree.links]
-            )  # fmt: skip
+            checks = ["-g", "-fcheck=bounds,do,mem,pointer", "-fopenmp"]
+            places = [f"-J{directory}", f"-I{self.tree.modules}", str(source), "-o", str(target)]
+            checked([compiler, "-std=f2018", *WARNINGS, *checks, *places, *self.tree.links])
             self.done[key] = target
         return self.done[key]
 
