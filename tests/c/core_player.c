@@ -63,10 +63,14 @@ static void note(struct player *player, const char *call, int code) {
     fflush(player->log);
 }
 
+/* A path in the directory; behind an "@" one that is left as it is. */
 static char *path_in(struct player *player, char *path, size_t bytes) {
     char name[1024];
     word(player, name);
-    snprintf(path, bytes, "%s/%s", player->directory, name);
+    if (name[0] == '@')
+        snprintf(path, bytes, "%s", name + 1);
+    else
+        snprintf(path, bytes, "%s/%s", player->directory, name);
     return path;
 }
 

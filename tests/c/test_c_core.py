@@ -4,6 +4,7 @@ programs write."""
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import c_programs as programs
@@ -12,6 +13,8 @@ import pytest
 import zarr
 from core_model import (
     DTYPES,
+    Memory,
+    Part,
     Schema,
     Scripts,
     any_region,
@@ -22,6 +25,9 @@ from core_model import (
     element,
     same,
 )
+from serving import alone
+
+import penstock as ps
 
 HERE = Path(__file__).parent
 SEEDS = range(42)
@@ -116,7 +122,7 @@ def any_strategy(chance: random.Random) -> str:
 
 
 def random_script(chance: random.Random, directory: Path, word: str, ranks: int) -> tuple:
-    """Writes and reads of one array; the scripts, the path, the kind of store, and what is there."""
+    """Writes and reads of one array: the scripts, path and kind of the store, and what is there."""
     scripts = Scripts(directory, ranks)
     shape = any_shape(chance)
     disk, kind = any_disk(chance, shape)
@@ -239,3 +245,370 @@ def test_attributes_names_and_fill(tmp_path: Path, player: Path) -> None:
     expected[1:3] = np.arange(6.0).reshape(2, 3)
     assert array.fill_value == 9
     assert same(array[...], expected)
+
+
+# --- through time --------------------------------------------------------------------------------
+
+
+def saved_script(chance: random.Random, directory: Path, ranks: int, steps: int) -> tuple:
+    """Timesteps and checkpoints of two arrays and one of rows; and what they are at each step."""
+    scripts = Scripts(directory, ranks)
+    shape, word = (7, 5), chance.choice(DTYPES)
+    schema = any_schema(chance, shape, ranks)
+    flat = distribution(chance, (4,), ranks)
+    scripts.all("group g group")
+    scripts.all(f"array u {word} {counted(shape)}", f"chunks {counted((3, 4))} 0 zstd:1")
+    scripts.each(schema.words)
+    scripts.all("add", "array v f4 1 4")
+    scripts.each(flat.words)
+    scripts.all("add", f"array r i8 2 {2**64 - 1} 3", "names particle axis", "add", "keep 3")
+    history = []
+    for step in range(steps):
+        values = (any_values(chance, word, shape), any_values(chance, "f4", (4,)))
+        counts = [chance.randrange(4) for _ in range(ranks)]
+        rows = any_values(chance, "i8", (sum(counts), 3))
+        for rank in range(ranks):
+            lines, image = [], b""
+            for array, of_array, of_word in (
+                (values[0], schema, word),
+                (values[1], flat, "f4"),
+            ):
+                memory = Memory(chance, of_word)
+                parts = of_array.parts[rank]
+                for nth in range(len(parts)):
+                    memory.add(of_array, rank, nth)
+                own = memory.image()
+                for nth, part in enumerate(parts):
+                    if part.index is not None:
+                        memory.put(own, nth, array[part.index])
+                lines += shifted(memory.words, len(image))
+                lines.append(f"locals {len(parts)}")
+                image += bytes(own)
+            first = sum(counts[:rank])
+            image += b"\0" * (-len(image) % 8)
+            lines.append(f"local {len(image)} 2 {counts[rank]} 3 24 8")
+            lines.append("locals 1")
+            image += rows[first : first + counts[rank]].tobytes()
+            name = f"step-{step}.{rank}"
+            (directory / name).write_bytes(image + b"\0")
+            scripts.lines[rank] += [f"memory {name}", *lines]
+        time = 0.5 * step + 1
+        if chance.random() < 0.5:
+            scripts.all(f"timestep NULL NULL NULL {time} -1")
+        else:
+            scripts.all(f"begintimestep 0 NULL NULL NULL {time} -1", "barrier", "end 0")
+        if step % 2 == 1:
+            scripts.all(f'checkpoint NULL NULL {{"step":{step}}} nan {100 + step}')
+        zeros = (np.zeros(shape, element(word)), np.zeros(4, np.float32))
+        history.append((held(schema, values[0], zeros[0]), values[1], rows, counts))
+    return scripts, word, history
+
+
+def shifted(lines: list[str], by: int) -> list[str]:
+    """Local arrays of a memory that lies further back."""
+    moved = []
+    for line in lines:
+        name, offset, *rest = line.split()
+        moved.append(" ".join([name, str(int(offset) + by), *rest]))
+    return moved
+
+
+@pytest.mark.parametrize("seed", range(200, 208))
+def test_timesteps_checkpoints_and_restarts(seed: int, tmp_path: Path, player: Path) -> None:
+    """What is saved on some ranks is restarted on others, in another arrangement."""
+    chance = random.Random(seed)
+    scripts, word, history = saved_script(chance, tmp_path, chance.choice([1, 2, 3]), 4)
+    play(player, scripts, "sync=0", f"servers={chance.choice([1, 2, 7])}")
+    group = zarr.open_group(tmp_path / "group", mode="r")
+    assert same(group["time"][...], np.array([1, 1.5, 2, 2.5]))
+    first = 0
+    for step, (u, v, rows, _) in enumerate(history):
+        assert same(np.asarray(group["u"][step]), u)
+        assert same(np.asarray(group["v"][step]), v)
+        assert same(np.asarray(group["r"][first : first + len(rows)]), rows)
+        first += len(rows)
+    restarted(chance, tmp_path, player, word, history[3])
+
+
+def restarted(chance: random.Random, store: Path, player: Path, word: str, last: tuple) -> None:
+    """Restarts from the last checkpoint, which was saved after the last timestep."""
+    ranks = chance.choice([1, 2, 3, 4])
+    directory = store / "restart"
+    directory.mkdir()
+    (directory / "group").symlink_to(store / "group")
+    scripts = Scripts(directory, ranks)
+    u, v, rows, _ = last
+    schema, flat = any_schema(chance, u.shape, ranks), distribution(chance, (4,), ranks)
+    scripts.all("group g group")
+    scripts.all(f"array u {word} {counted(u.shape)}", f"chunks {counted((3, 4))} 0 zstd:1")
+    scripts.each(schema.words)
+    scripts.all("add", "array v f4 1 4")
+    scripts.each(flat.words)
+    scripts.all("add", f"array r i8 2 {2**64 - 1} 3", "names particle axis", "add")
+    scripts.all("find -1", "shares r")
+    block = -(-len(rows) // ranks)
+    for rank in range(ranks):
+        lines, before, after = [], b"", b""
+        for array, of_array, of_word in ((u, schema, word), (v, flat, "f4")):
+            memory = Memory(chance, of_word)
+            parts = of_array.parts[rank]
+            for nth in range(len(parts)):
+                memory.add(of_array, rank, nth)
+            own = memory.image()
+            for nth, part in enumerate(parts):
+                if part.index is not None:
+                    memory.put(own, nth, array[part.index])
+            lines += shifted(memory.words, len(before))
+            lines.append(f"locals {len(parts)}")
+            before += bytes(memory.image())
+            after += bytes(own)
+        padding = b"\0" * (-len(before) % 8)
+        before, after = before + padding, after + padding
+        share = rows[rank * block : (rank + 1) * block]
+        lines += [f"plain {len(before)}", "locals 1"]
+        before += bytes(share.nbytes + 8)
+        after += share.tobytes() + bytes(8)
+        (directory / f"memory.{rank}").write_bytes(before)
+        scripts.lines[rank] += [f"memory memory.{rank}", *lines]
+        scripts.expected.append((directory / f"dump.{rank}", after, f"rank {rank}: a restart"))
+    scripts.all("restart")
+    for rank in range(ranks):
+        scripts.lines[rank].append(f"dump dump.{rank}")
+    play(player, scripts, "sync=0")
+    for rank, log in enumerate(scripts.logs()):
+        share = rows[rank * block : (rank + 1) * block]
+        assert 'state 103 time 2.5 4 {"step":3}' in log
+        assert f"share r {len(share)} {share.nbytes}" in log
+
+
+def test_no_checkpoint_is_no_error(tmp_path: Path, player: Path) -> None:
+    scripts = Scripts(tmp_path, 2)
+    scripts.all("group g group", "array u f8 1 4", "add", "find -1", "find 5")
+    scripts.write()
+    programs.run(player, "threads=2", "--", tmp_path).fine()
+    for log in scripts.logs():
+        assert log[0].split()[:2] == ["find", "0"]
+        assert log[1].split()[:2] == ["find", "4"]  # PENSTOCK_ERR_MISSING
+        assert len(log) == 2
+
+
+# --- arrays that stay open -----------------------------------------------------------------------
+
+
+def open_script(chance: random.Random, directory: Path, ranks: int) -> tuple:
+    """Ranks write and read parts of an open array, one after the other and all together."""
+    scripts = Scripts(directory, ranks)
+    shape, word = (9, 7), chance.choice(DTYPES)
+    there = any_values(chance, word, shape)
+    declared = [f"array u {word} {counted(shape)}", f"chunks {counted((4, 3))} 0 zstd:1"]
+    schema = distribution(chance, shape, ranks)
+    scripts.all(*declared)
+    scripts.each(schema.words)
+    scripts.memories(chance, word, schema, there, is_write=True)
+    scripts.all("write store NULL NULL NULL nan -1", "open store 1")
+    for _ in range(3):
+        for who in range(ranks):
+            start = [chance.randrange(n) for n in shape]
+            extents = [chance.randint(0, n - s) for n, s in zip(shape, start, strict=True)]
+            one = boxes_of_one(who, ranks, start, extents)
+            new = any_values(chance, word, shape)
+            after = scripts.memories(chance, word, one, new, is_write=True)
+            box = f"{counted(start)} {counted(extents)}"
+            scripts.lines[who].append(f"putbox {box}")
+            scripts.expect(after, "a write changes nothing")
+            there = held(one, new, there)
+            scripts.all("barrier")
+        region = any_region(chance, shape, ranks)
+        new = any_values(chance, word, shape)
+        scripts.all(*declared)
+        scripts.each(region.words)
+        after = scripts.memories(chance, word, region, new, is_write=True)
+        scripts.all("putall")
+        scripts.expect(after, "a write changes nothing")
+        there = held(region, new, there)
+        region = any_region(chance, shape, ranks)
+        scripts.all(*declared)
+        scripts.each(region.words)
+        after = scripts.memories(chance, word, region, there, is_write=False)
+        scripts.all("getall")
+        scripts.expect(after, "a read of all ranks")
+        whole = boxes_of_one(chance.randrange(ranks), ranks, [0, 0], list(shape))
+        who = next(rank for rank, parts in enumerate(whole.parts) if parts)
+        after = scripts.memories(chance, word, whole, there, is_write=False)
+        scripts.lines[who].append(f"getbox 2 0 0 {counted(shape)}")
+        scripts.expect(after, "a read of one rank")
+        scripts.all("flush")
+    scripts.all("close")
+    return scripts, there
+
+
+def boxes_of_one(who: int, ranks: int, start: list[int], extents: list[int]) -> Schema:
+    """A box that one rank alone has."""
+    index = tuple(slice(s, s + n) for s, n in zip(start, extents, strict=True))
+    part = Part(index, tuple(extents))
+    return Schema([], [[part] if rank == who else [] for rank in range(ranks)], is_region=True)
+
+
+@pytest.mark.parametrize("seed", range(300, 308))
+def test_open_arrays(seed: int, tmp_path: Path, player: Path) -> None:
+    chance = random.Random(seed)
+    ranks = chance.choice([1, 2, 3])
+    scripts, there = open_script(chance, tmp_path, ranks)
+    play(player, scripts, "sync=0", f"servers={chance.choice([1, 2, 5])}")
+    assert same(np.asarray(zarr.open_group(tmp_path / "store", mode="r")["u"][...]), there)
+
+
+def test_lists_of_open_arrays(tmp_path: Path, player: Path) -> None:
+    """Elements of a list go to places of a local array, and to its elements in order."""
+    scripts = Scripts(tmp_path, 1)
+    there = np.arange(24.0)
+    (tmp_path / "all").write_bytes(there.tobytes())
+    (tmp_path / "room").write_bytes(np.full(8, -1.0).tobytes())
+    scripts.all("array u f8 2 4 6", "memory all", "plain 0", "write store NULL NULL NULL nan -1")
+    scripts.all("open store 1", "memory room", "plain 0")
+    scripts.all("getlist runs 2 5 20 2 2 2 strided 1 1 1 4 2", "dump placed")
+    scripts.all("memory room", "local 0 1 4 8", "getlist runs 2 5 20 2 2 2 NULL", "dump dense")
+    scripts.all("putlist strided 3 1 1 4 6 NULL", "close")
+    play(player, scripts)
+    assert np.fromfile(tmp_path / "placed").tolist() == [-1, 5, -1, 6, -1, 20, -1, 21]
+    assert np.fromfile(tmp_path / "dense").tolist() == [5, 6, 20, 21, -1, -1, -1, -1]
+    there.reshape(4, 6)[:, 3] = [5, 6, 20, 21]
+    assert same(zarr.open_group(tmp_path / "store", mode="r")["u"][...], there.reshape(4, 6))
+
+
+# --- servers that stand --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["alone", "threads", "mpi"])
+def test_servers_that_stand(mode: str, place: Path, player: Path, mpi_player: Path) -> None:
+    chance = random.Random(mode)
+    ranks = 1 if mode == "alone" else 3
+    (place / "scripts").mkdir()
+    (place / "arrays").mkdir()
+    scripts = Scripts(place / "scripts", ranks)
+    values = any_values(chance, "f4", (9, 4))
+    schema = distribution(chance, (9, 4), ranks)
+    scripts.all(f"array u f4 {counted(values.shape)}", "chunks 2 2 3 0 zstd")
+    scripts.each(schema.words)
+    after = scripts.memories(chance, "f4", schema, values, is_write=True)
+    scripts.all("write @store NULL NULL NULL nan -1")
+    scripts.expect(after, "a write changes nothing")
+    after = scripts.memories(chance, "f4", schema, values, is_write=False)
+    scripts.all("read @store NULL NULL NULL nan -1")
+    scripts.expect(after, "a read")
+    ps.FileSystem.create(place / "v", servers=2, block_bytes=4096).close()
+    with alone(place / "v", "--arrays", place / "arrays") as server:
+        program = mpi_player if mode == "mpi" else player
+        play(program, scripts, f"url={server.url}", mode=None if mode == "threads" else mode)
+    assert same(zarr.open_group(place / "arrays/store", mode="r")["u"][...], values)
+
+
+# --- errors --------------------------------------------------------------------------------------
+
+
+def check_errors(directory: Path, ranks: int) -> None:
+    """All ranks have the same errors; of a call that is well they have none."""
+    logs = [(directory / f"errors.{rank}").read_text().splitlines() for rank in range(ranks)]
+    assert len(logs[0]) > 100 * ranks
+    for line in zip(*logs, strict=True):
+        assert len(set(line)) == 1, line
+        name, what, code = line[0].split(": ", 2)
+        if what == "well":
+            assert code.split()[0] == "0", line[0]
+            continue
+        expected = "10" if name == "refuse" else "1"
+        rank = what.rpartition(" ")[2]
+        assert code.startswith(f"{expected} rank {rank}: "), line[0]
+
+
+def test_errors_of_one_thread(tmp_path: Path) -> None:
+    program = build(tmp_path, "core_errors")
+    programs.run(program, "threads=3", "sync=0", "--", tmp_path).fine()
+    check_errors(tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    "options", [("sync=0",), ("transport=messages", "dedicated=1", "servers=1")]
+)
+def test_errors_of_one_rank_over_mpi(options: tuple[str, ...], tmp_path: Path) -> None:
+    if why := programs.missing_mpi():
+        pytest.skip(why)
+    program = build(tmp_path, "core_errors", with_mpi=True)
+    clients = 2
+    ranks = clients + ("dedicated=1" in options)
+    programs.run(program, "mpi", *options, "--", tmp_path, ranks=ranks).fine()
+    check_errors(tmp_path, clients)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_sessions_over_mpi(ranks: int, tmp_path: Path) -> None:
+    if why := programs.missing_mpi():
+        pytest.skip(why)
+    program = build(tmp_path, "core_mpi", with_mpi=True)
+    programs.run(program, tmp_path, ranks=ranks).fine()
+
+
+def test_one_process(tmp_path: Path) -> None:
+    program = build(tmp_path, "core_alone")
+    programs.run(program, tmp_path).fine()
+    group = zarr.open_group(tmp_path / "group", mode="r")
+    assert group.attrs["title"] == "a test"
+    assert group["lat"][...].tolist() == [-0.5, 0.5]
+    assert list(group["place"][...]) == ["here", "there"]
+    assert group["u"].metadata.dimension_names == ("time", "lat", "lon")
+    assert group["time"].attrs["units"] == "s"
+    assert group["time"][...].tolist() == [0, 2.5]
+    assert group["u"].chunks[0] == 4
+    assert same(np.load(tmp_path / "u.npy"), np.arange(48, dtype="i4").reshape(8, 6) ** 2 - 7)
+    with ps.Session() as session:
+        array = session.open(tmp_path / "copy")
+        assert (array.name, array.attrs) == ("v", {"units": "m"})
+
+
+# --- the library and its header ------------------------------------------------------------------
+
+
+def functions() -> set[str]:
+    """The functions that the header declares."""
+    text = (programs.tree().include / "penstock.h").read_text("utf-8")
+    text = re.sub(r"/\*.*?\*/|^#.*?[^\\]$", "", text, flags=re.DOTALL | re.MULTILINE)
+    return set(re.findall(r"\b(penstock_\w+)\(", text))
+
+
+def test_the_library_has_the_functions_of_the_header_and_no_other_symbol() -> None:
+    if why := programs.missing("nm"):
+        pytest.skip(why)
+    library = programs.tree().library / "libpenstock.so"
+    said = programs.checked("nm", "-D", "--defined-only", library)
+    symbols = {line.split()[-1].split("@")[0] for line in said.splitlines()}
+    assert len(functions()) > 100
+    assert symbols == functions()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "language"),
+    [("cc", "-std=c99"), ("cc", "-std=c11"), ("c++", "-std=c++11"), ("c++", "-std=c++20")],
+)
+def test_compilers_take_the_header(compiler: str, language: str, tmp_path: Path) -> None:
+    """With all warnings, in C and C++; and a C++ program calls the library."""
+    if why := programs.missing(compiler):
+        pytest.skip(why)
+    source = tmp_path / ("a.c" if compiler == "cc" else "a.cpp")
+    source.write_text(
+        "#include <penstock.h>\n"
+        "int main(void) {\n"
+        "    penstock_session_options options = PENSTOCK_SESSION_OPTIONS_INIT;\n"
+        "    penstock_call_options call = PENSTOCK_CALL_OPTIONS_INIT;\n"
+        "    penstock_copy_options copy = PENSTOCK_COPY_OPTIONS_INIT;\n"
+        "    penstock_session *session;\n"
+        "    (void)call, (void)copy;\n"
+        "    if (penstock_session_open(NULL, &options, &session) != PENSTOCK_OK) return 1;\n"
+        "    return penstock_session_close(session);\n"
+        "}\n"
+    )
+    tree, target = programs.tree(), tmp_path / "a"
+    warnings = ("-Wall", "-Wextra", "-pedantic", "-Werror")
+    programs.checked(
+        compiler, language, *warnings, f"-I{tree.include}", source, "-o", target, *tree.links
+    )
+    programs.run(target).fine()
