@@ -479,8 +479,8 @@ typedef struct penstock_locals {
 } penstock_locals;
 
 /* Appends a timestep of all arrays, in one collective request. `locals` has an entry for each
- * array, in the order of the group; of an array of rows, its memory names its shape. Readers see the
- * timestep whole or not at all, at any moment and after a crash. Collective. */
+ * array, in the order of the group; of an array of rows, its memory names its shape. Readers see
+ * the timestep whole or not at all, at any moment and after a crash. Collective. */
 int penstock_timestep(penstock_session *session, const penstock_group *group,
                       const penstock_locals *locals, const penstock_call_options *options,
                       penstock_report *report);
@@ -529,13 +529,13 @@ void penstock_checkpoint_free(penstock_checkpoint_state *state);
  * Stores: copies, checks, descriptions
  */
 
-/* Called now and then with the bytes that are done and all there are, by one thread at a time, which
- * penstock_copy() may have started. A result that is not 0 ends the copy; the session of
+/* Called now and then with the bytes that are done and all there are, by one thread at a time,
+ * which penstock_copy() may have started. A result that is not 0 ends the copy; the session of
  * penstock_session_copy() is then over on all ranks. */
 typedef int (*penstock_progress)(uint64_t done, uint64_t all, void *context);
 
-/* What a copy makes of its source; NULL and 0 are the defaults. The target is one row-major file, too,
- * where its name ends in ".npy" and no chunks are said. */
+/* What a copy makes of its source; NULL and 0 are the defaults. The target is one row-major file,
+ * too, where its name ends in ".npy" and no chunks are said. */
 typedef struct penstock_copy_options {
     size_t size;
     const char *arrays;      /* only these arrays, with commas between */
@@ -702,8 +702,8 @@ typedef struct penstock_usage {
 int penstock_fs_usage(penstock_fs *fs, int64_t user, penstock_usage *usage);
 /* What `user` may have on all servers together; -1: as much as there is. */
 int penstock_fs_quota(penstock_fs *fs, uint32_t user, int64_t bytes);
-/* Spreads the volume over `servers`, or with `count` 0 over all of them; the text says what has moved,
- * and what could not be. */
+/* Spreads the volume over `servers`, or with `count` 0 over all of them; the text, which may be
+ * NULL, says what has moved, and what could not be. */
 int penstock_fs_rebalance(penstock_fs *fs, size_t count, const uint64_t *servers, char **text);
 
 /* A view deals the BSUs of a file out to disjoint subfiles (section 3.2). */
@@ -720,7 +720,8 @@ typedef struct penstock_view {
 /* Orders of a subfile: blocks, rows of BSUs, or columns. */
 enum { PENSTOCK_BLOCK_ORDER = 0, PENSTOCK_ROW_ORDER = 1, PENSTOCK_COLUMN_ORDER = 2 };
 
-/* Moves a file of this machine into the volume, or a subfile of one out of it. `view` may be NULL. */
+/* Moves a file of this machine into the volume, or a subfile of one out of it. `view` may be
+ * NULL. */
 typedef struct penstock_transfer_options {
     size_t size;
     const penstock_view *view;
@@ -762,11 +763,12 @@ uint64_t penstock_file_base(const penstock_file *file);
 int penstock_file_checkpoint(penstock_file *file);
 int penstock_file_rollback(penstock_file *file);
 int penstock_file_sync(penstock_file *file);
-/* Detaches the file and frees it, also where it fails. Collective if it was attached so. */
+/* Detaches the file and frees it, also where it fails. Not collective: each client detaches for
+ * itself what all have attached. */
 int penstock_file_detach(penstock_file *file);
 
-/* Reads or writes a subfile from `offset` on, with all clients, disk-directed. `view` may be NULL. A
- * client that moves nothing gives 0 bytes. `moved` may be NULL. Collective. */
+/* Reads or writes a subfile from `offset` on, with all clients, disk-directed. `view` may be NULL.
+ * A client that moves nothing gives 0 bytes. `moved` may be NULL. Collective. */
 int penstock_file_read_all(penstock_file *file, const penstock_view *view, uint64_t subfile,
                            int order, uint64_t offset, void *memory, size_t bytes, uint64_t *moved);
 int penstock_file_write_all(penstock_file *file, const penstock_view *view, uint64_t subfile,
@@ -781,8 +783,8 @@ typedef struct penstock_pointer {
 
 /* Opens a subfile. `of_checkpoint` 1 reads the checkpoint. With `pointer` not NULL it moves the
  * pointer that another process has shared. */
-int penstock_subfile_open(penstock_file *file, const penstock_view *view, uint64_t subfile, int order,
-                          int of_checkpoint, const penstock_pointer *pointer,
+int penstock_subfile_open(penstock_file *file, const penstock_view *view, uint64_t subfile,
+                          int order, int of_checkpoint, const penstock_pointer *pointer,
                           penstock_subfile **open);
 void penstock_subfile_free(penstock_subfile *subfile);
 
@@ -790,10 +792,11 @@ void penstock_subfile_free(penstock_subfile *subfile);
 int penstock_subfile_read(penstock_subfile *subfile, void *memory, size_t bytes, uint64_t *moved);
 int penstock_subfile_write(penstock_subfile *subfile, const void *memory, size_t bytes,
                            uint64_t *moved);
-/* Moves the pointer to `offset` (PENSTOCK_SEEK_SET) or by it (PENSTOCK_SEEK_CUR); the new one goes to
- * `position`, which may be NULL. */
+/* Moves the pointer to `offset` (PENSTOCK_SEEK_SET) or by it (PENSTOCK_SEEK_CUR); the new one goes
+ * to `position`, which may be NULL. */
 enum { PENSTOCK_SEEK_SET = 0, PENSTOCK_SEEK_CUR = 1 };
-int penstock_subfile_seek(penstock_subfile *subfile, int64_t offset, int whence, uint64_t *position);
+int penstock_subfile_seek(penstock_subfile *subfile, int64_t offset, int whence,
+                          uint64_t *position);
 /* Reads or writes at an offset; the pointer stays. */
 int penstock_subfile_read_at(penstock_subfile *subfile, uint64_t offset, void *memory, size_t bytes,
                              uint64_t *moved);
@@ -811,8 +814,8 @@ int penstock_request_wait(penstock_request *request, uint64_t *moved);
 /* Makes the pointer one that processes share. */
 int penstock_subfile_share(penstock_subfile *subfile, penstock_pointer *pointer);
 /* Says what an access would do; `text` is to be freed with penstock_free(). */
-int penstock_subfile_explain(penstock_subfile *subfile, int is_write, uint64_t offset, uint64_t bytes,
-                             char **text);
+int penstock_subfile_explain(penstock_subfile *subfile, int is_write, uint64_t offset,
+                             uint64_t bytes, char **text);
 /* Has the servers read bytes into their caches. */
 int penstock_subfile_prefetch(penstock_subfile *subfile, uint64_t offset, uint64_t bytes);
 /* Has the servers write bytes of their caches to disk. */
