@@ -53,10 +53,15 @@ def installed() -> Tree | None:
     return Tree(Path(prefix) / "include", modules, library, library)
 
 
+def library_directory() -> Path:
+    """Where cargo puts the library."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
+    return Path(os.environ.get("PENSTOCK_C_LIBDIR", target))
+
+
 def built(directory: Path) -> Tree:
     """A module that is compiled here, for the library that cargo has built."""
-    target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release"
-    library = Path(os.environ.get("PENSTOCK_C_LIBDIR", target))
+    library = library_directory()
     include = ROOT / "crates/c/include"
     checked(
         ["make", "-C", str(ROOT / "crates/c/fortran"), f"OUT={directory}", "FFLAGS=-O1 -Werror"]
@@ -75,6 +80,8 @@ def missing() -> str | None:
     for tool in ("gfortran", "gcc", COMPILERS["mpich"], STARTERS["mpich"]):
         if shutil.which(tool) is None:
             return f"there is no {tool}"
+    if not (library_directory() / "libpenstock.so").exists():
+        return "libpenstock has not been built"
     return None
 
 

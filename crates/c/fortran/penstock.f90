@@ -16,14 +16,15 @@
 !> Dimensions are in Fortran's order wherever they stand: the first varies fastest. Shapes, starts,
 !> chunks, halos, distributions, meshes and names of dimensions are given so, and indices count from
 !> 1. In the store the dimensions are the other way round, as in files of HDF5 and NetCDF that
-!> Fortran programs write: Python finds the array above with the shape (48, 64).
+!> Fortran programs write: Python finds the array above with the shape (48, 64). Texts of errors and
+!> explanations come from the library and have the store's order, too, and indices from 0.
 !>
 !> Local arrays are of any rank and kind that fits the array's dtype, and of any strides: a section
 !> such as u(2:n-1, ::2) is moved in place. "bool" is logical(c_bool). Unsigned numbers, and "f2",
 !> are held by integers of their size.
 !>
-!> Errors. Every call has an optional argument `ierr`, the last one. With it, it is PENSTOCK_OK or
-!> the code of an error, about which penstock_error_text() and penstock_last_error() tell more;
+!> Errors. Every call that can fail has an optional argument `ierr`, the last one. It is PENSTOCK_OK
+!> or the code of an error, about which penstock_error_text() and penstock_last_error() tell more;
 !> without it, an error stops the program with that text. An error in a collective call is the error
 !> of all ranks.
 !>
