@@ -44,6 +44,10 @@ def check(build, tmp_path, ranks, mpi):
     np.testing.assert_array_equal(group["w"][...], w)
     assert group["w"].fill_value == -5
 
+    copied = zarr.open_group(f"{tmp_path}/store.copied", mode="r")["other"]
+    np.testing.assert_array_equal(copied[...], v)
+    assert copied.shards == (5, 6) and copied.chunks == (5, 3)
+
     np.testing.assert_array_equal(np.load(f"{tmp_path}/store.npy"), NUMBERS)
     np.testing.assert_array_equal(np.fromfile(f"{tmp_path}/store.raw", "<i8"), NUMBERS.ravel())
     parts = Path(f"{tmp_path}/store.parts").iterdir()

@@ -685,7 +685,8 @@ contains
     call finish(c_file_sync(self%handle), ierr)
   end subroutine
 
-  !> Detaches the file, also where it fails. Collective if it was attached so.
+  !> Detaches the file, also where it fails. Not collective: each client detaches for itself what
+  !> all have attached.
   subroutine file_detach(self, ierr)
     class(penstock_file), intent(inout) :: self
     integer, intent(out), optional :: ierr

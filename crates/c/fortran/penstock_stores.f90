@@ -8,7 +8,9 @@ module penstock_stores
   public :: penstock_verify, penstock_repair, penstock_describe
 
   abstract interface
-    !> Told now and then how many bytes are done, of all there are. .true. ends the call.
+    !> Told now and then how many bytes are done, of all there are, by one thread at a time, which
+    !> penstock_copy() may have started. .true. ends the copy, and that of all ranks with its
+    !> session.
     function penstock_progress(done, all) result(ends)
       import :: int64
       integer(int64), intent(in) :: done, all

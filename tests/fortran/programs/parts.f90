@@ -24,6 +24,7 @@ program parts
   call changed_list()
   call open_array()
   call row_major_and_parts()
+  call copy()
   call session%close()
   call MPI_Finalize(code)
 
@@ -216,6 +217,15 @@ contains
     got = 0
     call session%read(trim(store) // ".parts", r, got)
     if (any(got /= memory)) error stop "parts that were read differ"
+  end subroutine
+
+  ! All ranks copy one array of the store into other chunks.
+  subroutine copy()
+    type(penstock_copy_report) :: report
+
+    call penstock_session_copy(session, store, trim(store) // ".copied", arrays="v", name="other", &
+        chunks="6,5", subchunks="3,5", codec="gzip:1", drop_attributes=.true., report=report)
+    if (report%bytes /= 8 * NX * NY) error stop "the bytes of a copy"
   end subroutine
 
   integer function column(box)
