@@ -221,6 +221,14 @@ static int go_on(uint64_t done, uint64_t all, void *context) {
     return 0;
 }
 
+/* A call from within a call of the same session is refused. */
+static int call_again(uint64_t done, uint64_t all, void *context) {
+    (void)done, (void)all;
+    FAILS(PENSTOCK_ERR_SCHEMA, penstock_session_barrier(context));
+    CHECK(says("in use"));
+    return 0;
+}
+
 static void stores(const char *directory) {
     penstock_session_options options = PENSTOCK_SESSION_OPTIONS_INIT;
     penstock_copy_options how = PENSTOCK_COPY_OPTIONS_INIT;
@@ -271,6 +279,7 @@ static void stores(const char *directory) {
     how.overwrite = 1, how.codec = "none";
     FAILS(PENSTOCK_ERR_SCHEMA, penstock_copy(store, npy, &how, NULL));
     how = (penstock_copy_options)PENSTOCK_COPY_OPTIONS_INIT;
+    how.progress = call_again, how.context = session;
     how.chunks = "3,-1", how.codec = "gzip:2", how.name = "v", how.arrays = "u";
     MUST(penstock_session_copy(session, "store", "copy", &how, &copied));
     MUST(penstock_array_open(session, "copy", "v", &found));

@@ -7,6 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef MPI_ABI_VERSION
+#define FORTRAN_OF(comm) MPI_Comm_toint(comm) /* as the standard ABI has it */
+#else
+#define FORTRAN_OF(comm) (int)MPI_Comm_c2f(comm)
+#endif
+
 static int rank, ranks;
 
 static const char *why(void) {
@@ -54,7 +60,7 @@ static int open_wrongly(int wrong, int by_fortran, penstock_session **session) {
     case BYTES: options.block_bytes = UINT64_MAX; break;
     default: break;
     }
-    if (by_fortran) return penstock_session_open_f((int)MPI_Comm_c2f(comm), &options, session);
+    if (by_fortran) return penstock_session_open_f(FORTRAN_OF(comm), &options, session);
     return penstock_session_open(&comm, &options, session);
 }
 
@@ -78,7 +84,7 @@ static void without_communicators(MPI_Comm comm) {
     MPI_Comm none = MPI_COMM_NULL, half, inter;
     CHECK(penstock_session_open(&none, NULL, &session) == PENSTOCK_ERR_SCHEMA);
     CHECK(session == NULL && strstr(why(), "MPI_COMM_NULL") != NULL);
-    CHECK(penstock_session_open_f((int)MPI_Comm_c2f(none), NULL, &session) == PENSTOCK_ERR_SCHEMA);
+    CHECK(penstock_session_open_f(FORTRAN_OF(none), NULL, &session) == PENSTOCK_ERR_SCHEMA);
     if (ranks > 1) {
         MPI_Comm_split(comm, rank % 2, rank, &half);
         MPI_Intercomm_create(half, 0, comm, 1 - rank % 2, 7, &inter);

@@ -247,6 +247,27 @@ def test_attributes_names_and_fill(tmp_path: Path, player: Path) -> None:
     assert same(array[...], expected)
 
 
+def test_each_server_has_a_directory_of_its_own(tmp_path: Path, player: Path) -> None:
+    chance = random.Random(9)
+    scripts = Scripts(tmp_path, 2)
+    values = any_values(chance, "i4", (8, 6))
+    schema = distribution(chance, values.shape, 2)
+    scripts.all(f"array u i4 {counted(values.shape)}", "chunks 2 2 2 0 none")
+    scripts.each(schema.words)
+    scripts.memories(chance, "i4", schema, values, is_write=True)
+    scripts.all("write @store NULL NULL NULL nan -1")
+    after = scripts.memories(chance, "i4", schema, values, is_write=False)
+    scripts.all("read @store NULL NULL NULL nan -1")
+    scripts.expect(after, "a read")
+    for server in range(3):
+        (tmp_path / f"disk{server}").mkdir()
+    play(player, scripts, "servers=3", f"root={tmp_path}/disk{{server}}")
+    for server in range(3):
+        files = (tmp_path / f"disk{server}").rglob("*")
+        chunks = [path for path in files if path.is_file() and path.stat().st_size == 16]
+        assert len(chunks) == 4, server
+
+
 # --- through time --------------------------------------------------------------------------------
 
 

@@ -121,7 +121,7 @@ impl Locals<'_> {
         if given != held {
             let name = &schema.name;
             let cause =
-                format!("{given} local arrays of '{name}', of which this rank holds {held}");
+                format!("this rank has {held} local arrays of '{name}' to bring, not {given}");
             return Err(wrong(cause));
         }
         let parts = memories.iter().zip(&shapes).map(|(memory, shape)| {
