@@ -35,6 +35,15 @@ use penstock_files::job::FileSystem;
 
 use crate::border::{self, Ended};
 
+/// The header lets any number of threads use these at once.
+const _: () = {
+    const fn is_for_all_threads<T: Send + Sync>() {}
+    is_for_all_threads::<Fs>();
+    is_for_all_threads::<attached::File>();
+    is_for_all_threads::<subfile::Subfile>();
+    is_for_all_threads::<subfile::Request>();
+};
+
 /// `penstock_fs`.
 pub struct Fs(Option<Arc<Volume>>);
 

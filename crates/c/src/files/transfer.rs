@@ -48,7 +48,7 @@ impl Versioned for TransferOptions<'_> {
         mode: 0o644,
         overwrite: 0,
     };
-    const FIRST_BYTES: usize = 72;
+    const FIRST_BYTES: usize = size_of::<Self>();
     const NAME: &'static str = "penstock_transfer_options";
 }
 

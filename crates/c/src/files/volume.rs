@@ -38,7 +38,7 @@ impl Versioned for VolumeOptions<'_> {
         disk_count: 0,
         disks: Many::NULL,
     };
-    const FIRST_BYTES: usize = 48;
+    const FIRST_BYTES: usize = size_of::<Self>();
     const NAME: &'static str = "penstock_volume_options";
 }
 
@@ -63,7 +63,7 @@ impl Versioned for FsOptions<'_> {
         direct: 0,
         keys: Text::NULL,
     };
-    const FIRST_BYTES: usize = 48;
+    const FIRST_BYTES: usize = size_of::<Self>();
     const NAME: &'static str = "penstock_fs_options";
 }
 
