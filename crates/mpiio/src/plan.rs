@@ -12,8 +12,8 @@
 //! pays where the pieces of ranks interleave and are short. A rank whose data lie together in the
 //! file needs no server: the way from its memory to the file is one copy shorter.
 //!
-//! Memory: a rank keeps the series of its part of one window, and a server two blocks and the series
-//! of all ranks in its blocks. So a window is as long as neither has more series in it than
+//! Memory: a rank keeps the series of its part of one window, a server two blocks and the series of
+//! all ranks in its blocks. So a window is as long as neither has more series in it than
 //! [`SERIES_MAX`].
 
 use serde::{Deserialize, Serialize};
