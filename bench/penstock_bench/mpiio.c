@@ -242,6 +242,14 @@ static void rest(void) {
     while (MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done) sleep_for(0.002);
 }
 
+/* Keeps the processors busy for a moment: one that has idled is slow at first. */
+static void work_up(void) {
+    static volatile uint32_t sink;
+    double until = now() + 0.1;
+    for (uint64_t number = 0; now() < until; number++) sink = mixed(number);
+    (void)sink;
+}
+
 static double cpu(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
@@ -345,6 +353,7 @@ static void measure(const struct part *part, const char *path, int is_write, cha
     else
         memset(memory_, 0xa5, part->own);
     rest();
+    work_up();
     start = now() + 0.05; /* all ranks begin then, and are asleep before */
     MPI_Bcast(&start, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     used.most[0] = used.most[1] = 0;

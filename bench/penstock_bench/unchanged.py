@@ -50,6 +50,7 @@ from penstock_bench.job import find_mpiexec
 from penstock_bench.machine import host_facts, place
 from penstock_bench.meters import in_turn
 from penstock_bench.rivals import best_hints
+from penstock_bench.storage import touch_free_memory
 
 Result = dict[str, Any]
 
@@ -220,6 +221,7 @@ def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
         for repeat, (case, program) in in_turn(contenders, range(options.repeats)):
             show_step(bar, f"{case}, {program.name}, repeat {repeat + 1}")
             bytes_ = size_of(options, case)
+            touch_free_memory(directory, 2 * bytes_)  # for the buffers and the file
             results += run(program, options.ranks, case, directory / "file", bytes_)
     finally:
         bar.close()

@@ -48,12 +48,14 @@ c-names = sed -n '/^\.Sh NAME/,/^\.Nd/s/^\.Nm \([a-z0-9_]*\).*/\1/p' $$page
 
 # Who installs as another user, for whom there is no Rust, builds them first: `make libraries`.
 libraries: # libpenstock and libpenstock_mpiio
-	@if ! command -v cargo >/dev/null && [ -f $(C_BUILT)/libpenstock.so ]; then \
+	@if [ -f $(VENV)/.build ]; then \
+	    $(MAKE) --no-print-directory build; \
+	elif ! command -v cargo >/dev/null && [ -f $(C_BUILT)/libpenstock.so ]; then \
 	    echo "== no cargo: what has been built before is installed"; \
 	else \
 	    $(MAKE) --no-print-directory rust && \
 	    echo "== build: libpenstock (release; the first time takes some minutes)" && \
-	    $(BUILD_LIBRARIES); \
+	    cargo build --release -p penstock-mpiio -p penstock-c; \
 	fi
 
 install: libraries fortran-module ## the C and Fortran faces into PREFIX (/usr/local; also DESTDIR, LIBDIR)

@@ -12,7 +12,7 @@ class Report:
     Attributes
     ----------
     bytes : int
-        Bytes of the array, or of all arrays of a group.
+        Bytes of the array, or of all arrays of a group; of regions and rows, those of this rank.
     seconds : float
         Wall time on this rank, seconds.
     blocks : int

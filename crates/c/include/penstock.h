@@ -317,7 +317,8 @@ typedef struct penstock_memory {
 
 /* What a collective call did. */
 typedef struct penstock_report {
-    uint64_t bytes;        /* bytes of the array, or of all arrays of a group */
+    uint64_t bytes;        /* bytes of the array, or of all arrays of a group; of regions and rows,
+                              those of this rank */
     double seconds;        /* wall time on this rank */
     uint64_t blocks;       /* blocks that all servers moved */
     uint64_t disk_bytes;   /* bytes between buffers and disks, decoded, with padding */

@@ -41,28 +41,12 @@ pub fn code_of(kind: Kind) -> c_int {
     }
 }
 
-/// All kinds.
-const KINDS: [Kind; 12] = [
-    Kind::Schema,
-    Kind::Mismatch,
-    Kind::Overlap,
-    Kind::Missing,
-    Kind::Damaged,
-    Kind::ReadOnly,
-    Kind::Full,
-    Kind::Busy,
-    Kind::Peer,
-    Kind::Unsupported,
-    Kind::Io,
-    Kind::Exists,
-];
-
 /// The kind of a code.
 ///
 /// # Errors
 /// [`Kind::Schema`] for what is no code of an error.
 pub fn kind_of(code: c_int) -> Result<Kind> {
-    let kind = KINDS.into_iter().find(|kind| code_of(*kind) == code);
+    let kind = Kind::ALL.into_iter().find(|kind| code_of(*kind) == code);
     kind.ok_or_else(|| wrong(format!("{code} is no code of an error")))
 }
 
@@ -508,7 +492,7 @@ mod tests {
     #[test]
     fn codes_and_names_are_those_of_the_header() {
         let header = include_str!("../include/penstock.h");
-        for kind in KINDS {
+        for kind in Kind::ALL {
             let name = kind.to_string();
             assert_eq!(name_of(code_of(kind)).to_str(), Ok(name.as_str()));
             let word: String = match name.as_str() {

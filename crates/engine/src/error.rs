@@ -34,6 +34,24 @@ pub enum Kind {
     Exists,
 }
 
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 12] = [
+        Self::Schema,
+        Self::Mismatch,
+        Self::Overlap,
+        Self::Missing,
+        Self::Damaged,
+        Self::ReadOnly,
+        Self::Full,
+        Self::Busy,
+        Self::Peer,
+        Self::Unsupported,
+        Self::Io,
+        Self::Exists,
+    ];
+}
+
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

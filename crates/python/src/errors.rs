@@ -5,26 +5,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-/// The kinds, by their names in Python.
-const KINDS: [Kind; 12] = [
-    Kind::Schema,
-    Kind::Mismatch,
-    Kind::Overlap,
-    Kind::Missing,
-    Kind::Damaged,
-    Kind::ReadOnly,
-    Kind::Full,
-    Kind::Busy,
-    Kind::Peer,
-    Kind::Unsupported,
-    Kind::Io,
-    Kind::Exists,
-];
-
 /// The kind with this name. Any other error is one of the schema.
 pub fn kind_of(name: &str) -> Kind {
-    let named = KINDS.iter().find(|kind| kind.to_string() == name);
-    named.copied().unwrap_or(Kind::Schema)
+    let mut kinds = Kind::ALL.into_iter();
+    let named = kinds.find(|kind| kind.to_string() == name);
+    named.unwrap_or(Kind::Schema)
 }
 
 /// An error as the exception of its kind, with its parts as attributes: `kind`, `rank`, `server`,

@@ -188,8 +188,8 @@ impl ArrayCall {
         }
     }
 
-    /// The bytes that this call moves on this rank: of its boxes or list in a call about regions,
-    /// otherwise of the whole array.
+    /// The bytes that this call moves: on this rank of its boxes or list in a call about regions, and
+    /// of its rows; otherwise of the whole array.
     pub fn asked_bytes(&self) -> u64 {
         match &self.memory {
             Memory::Boxes {
@@ -205,6 +205,10 @@ impl ArrayCall {
                 own,
                 is_region: true,
             } => own.holding().bytes(self.schema.element.width()),
+            Memory::Rows { count } => {
+                let elements = self.rows(*count).elements();
+                elements.saturating_mul(self.schema.element.width())
+            }
             _ => self.bytes(),
         }
     }

@@ -70,7 +70,7 @@ impl GroupCall {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        let bytes = self.arrays.iter().map(ArrayCall::bytes);
+        let bytes = self.arrays.iter().map(ArrayCall::asked_bytes);
         bytes.fold(0, u64::saturating_add)
     }
 
