@@ -188,8 +188,8 @@ impl ArrayCall {
         }
     }
 
-    /// The bytes that this call moves: on this rank of its boxes or list in a call about regions, and
-    /// of its rows; otherwise of the whole array.
+    /// The bytes that this call moves: of this rank's boxes or list in a call about regions, of its
+    /// rows; otherwise of the whole array.
     pub fn asked_bytes(&self) -> u64 {
         match &self.memory {
             Memory::Boxes {
