@@ -65,18 +65,20 @@ once() {
 }
 
 # try PROGRAM TEST RANKS command...: on the MPI's own files, then on Penstock's. With alone=1 the command starts
-# the ranks itself, by $TESTMPIRUN. Files of the pattern $files have to be the same.
+# the ranks itself, by $TESTMPIRUN. Files of the pattern $files have to be the same. $own_hints are for PnetCDF, and for
+# the MPI's own only.
 try() {
     local program=$1 name=$2 ranks=$3 place own ours own_seconds seconds file seen=
     shift 3
     local -a preload=(env "LD_PRELOAD=$library") start=("$mpiexec" -n "$ranks")
+    local -a own_start=("${start[@]}" ${own_hints:+env "PNETCDF_HINTS=$own_hints"})
     place=$top/run/$program/$name-$ranks
     mkdir -p "$place"
     if [ -n "${alone:-}" ]; then
         own=$(TESTMPIRUN="$mpiexec -n NP" TESTOUTDIR=$place/own once "$place/own" "$@")
         ours=$(TESTMPIRUN="$mpiexec -n NP ${preload[*]}" TESTOUTDIR=$place/penstock once "$place/penstock" "$@")
     else
-        own=$(once "$place/own" "${start[@]}" "$@")
+        own=$(once "$place/own" "${own_start[@]}" "$@")
         ours=$(once "$place/penstock" "${start[@]}" "${preload[@]}" "$@")
     fi
     own_seconds=${own#*$'\t'} own=${own%$'\t'*} seconds=${ours#*$'\t'} ours=${ours%$'\t'*}
@@ -207,12 +209,16 @@ pnetcdf_one() {
 
 e3sm_tests() {
     local at=$top/e3sm-io n case map kind
+    local -x PNETCDF_HINTS='nc_driver=mpiio'            # PnetCDF 1.15 has a driver of its own, unless told otherwise
     [ -x "$at/bin/e3sm_io" ] || { missing e3sm-io "$at/bin/e3sm_io"; return; }
-    for n in 1 2 4 8 16; do
+    for n in 2 4 8 16; do
         for case in f g i; do
+            [ "$n-$case" != 16-i ] || continue          # 0.5 GB by 16 ranks takes long
             map=$at/datasets/map_${case}_case_16p.nc
             for kind in canonical blob; do
-                files='out*' unwanted='rror.*' try e3sm-io "$case-$kind-write" "$n" \
+                # ROMIO's collective writes leave in gaps what was in its buffer; without them the files are the same.
+                own_hints='nc_driver=mpiio;romio_cb_write=disable;romio_ds_write=disable' \
+                    files='out*' unwanted='rror.*' try e3sm-io "$case-$kind-write" "$n" \
                     "$at/bin/e3sm_io" -k -a pnetcdf -x "$kind" -r 2 -y 2 -o out.nc "$map"
             done
             # Read what was written, by one and the same MPI.
