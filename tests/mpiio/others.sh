@@ -23,10 +23,11 @@ python=${PYTHON:-python3}
 mpiexec=${MPIEXEC:-mpiexec}             # of the MPI with which the programs are linked
 mpich_bin=${MPICH_BIN:-/usr/bin}        # an MPICH with Fortran: mpicc.mpich, mpifort.mpich, mpiexec.mpich
 limit=${LIMIT:-600}                     # seconds for one run of a test
+ranks=${RANKS:-4}                       # where a test runs on one number of ranks only, and says not on how many
 library=${PENSTOCK_MPIIO:-$("$python" -m penstock mpiio)} || exit 2
 [ -f "$library" ] || { echo "no library at '$library'" >&2; exit 2; }
 
-export MPIR_CVAR_POLLS_BEFORE_YIELD=0   # ranks that wait let others run: there may be more than processors
+export MPIR_CVAR_POLLS_BEFORE_YIELD=0 MPIR_CVAR_ENABLE_HEAVY_YIELD=1   # ranks may be more than processors
 export OTHERS_RUN=$$                    # marks what this run starts
 export TMPDIR=$top/run/tmp
 
@@ -70,6 +71,7 @@ once() {
 try() {
     local program=$1 name=$2 ranks=$3 place own ours own_seconds seconds file seen=
     shift 3
+    [[ $program/$name-$ranks =~ ${ONLY:-} ]] || return 0
     local -a preload=(env "LD_PRELOAD=$library") start=("$mpiexec" -n "$ranks")
     local -a own_start=("${start[@]}" ${own_hints:+env "PNETCDF_HINTS=$own_hints"})
     place=$top/run/$program/$name-$ranks
@@ -141,7 +143,7 @@ ior_tests() {
     for n in 1 2 4 8; do
         while read -r name options; do
             # shellcheck disable=SC2086
-            files="$([ "$name" = directory-per-rank ] && echo '*/')data*" unwanted='WARNING: .*rror.*|ncorrect.*|ERROR.*|rrors found.*' try ior "$name" "$n" "$at" \
+            files="$([ "$name" = directory-per-rank ] && echo 'd[0-9]*/')*ata*" unwanted='WARNING: .*rror.*|ncorrect.*|ERROR.*|rrors found.*' try ior "$name" "$n" "$at" \
                 -a MPIIO -o data -G 7 -k -w -r -W -R $options
         done <<END
 independent -b 1m -t 64k -s 4
@@ -186,7 +188,7 @@ pnetcdf_tests() {
         source=$(cd "$at/test/$directory" && cd "$(sed -n 's/^srcdir = //p' Makefile)" && pwd)
         for name in $(cd "$at/test/$directory" && find . -maxdepth 1 -type f -executable ! -name '*.*[a-z]' -printf '%f\n' | sort); do
             [ "$name" != tst_pthread ] || continue      # an ncmpi_* in threads; refused where MPI has no THREAD_MULTIPLE
-            pnetcdf_one "$directory" "$name" "$source/parallel_run.sh" 4
+            pnetcdf_one "$directory" "$name" "$source/parallel_run.sh" "$ranks"
         done
     done
     source=$(cd "$at/test/nc_test" && cd "$(sed -n 's/^srcdir = //p' Makefile)" && pwd)
@@ -253,18 +255,22 @@ hdf5_tests() {
 # hdf5_each PROGRAM DIRECTORY MPIEXEC: HDF5's parallel tests there, on 1 to 8 ranks.
 hdf5_each() {
     local program=$1 at=$2 mpiexec=$3 name n
-    export HDF5_PARAPREFIX=. HDF5TestExpress=${HDF5TestExpress:-2}
-    for name in t_mpi testphdf5 t_cache t_cache_image t_pread t_pshutdown t_prestart t_init_term t_pmulti_dset \
-        t_select_io_dset t_shapesame t_filters_parallel t_vfd t_bigio t_2Gio; do
+    export HDF5_PARAPREFIX=. HDF5TestExpress=${HDF5TestExpress:-3}
+    for name in t_mpi t_pread t_init_term t_pmulti_dset t_select_io_dset t_filters_parallel \
+        t_vfd t_bigio t_2Gio testphdf5 t_shapesame t_cache t_cache_image; do
         [ -x "$at/$name" ] || continue
         for n in 1 2 4 6 8; do
             case $name-$n in
-            testphdf5-* | t_pmulti_dset-* | t_select_io_dset-* | t_mpi-[248] | *-4) ;;
+            testphdf5-[124] | t_mpi-[28] | t_pmulti_dset-2 | t_select_io_dset-8 | *-4) ;;
             *) continue ;;
             esac
             unwanted='\*FAILED\*.*|FAILED$' try "$program" "$name" "$n" "$at/$name"
         done
     done
+    # The second of these two opens what the first has left.
+    [ -x "$at/t_prestart" ] && alone=1 try "$program" t_prestart 4 bash -c "
+        run=\${TESTMPIRUN/NP/4}
+        \$run '$at/t_pshutdown' && \$run '$at/t_prestart'"
     # The first of these two ends without MPI_Finalize, on purpose; the second reads what it has flushed.
     [ -x "$at/t_pflush1" ] && alone=1 wanted='PASSED' try "$program" t_pflush 4 bash -c "
         run=\${TESTMPIRUN/NP/4}
