@@ -22,7 +22,7 @@ top=$(cd "$top" && pwd)
 python=${PYTHON:-python3}
 mpiexec=${MPIEXEC:-mpiexec}             # of the MPI with which the programs are linked
 mpich_bin=${MPICH_BIN:-/usr/bin}        # an MPICH with Fortran: mpicc.mpich, mpifort.mpich, mpiexec.mpich
-limit=${LIMIT:-600}                     # seconds for one run of a test
+limit=${LIMIT:-1200}                    # seconds for one run of a test
 ranks=${RANKS:-4}                       # where a test runs on one number of ranks only, and says not on how many
 library=${PENSTOCK_MPIIO:-$("$python" -m penstock mpiio)} || exit 2
 [ -f "$library" ] || { echo "no library at '$library'" >&2; exit 2; }
@@ -249,12 +249,28 @@ hdf5_tests() {
                     t_vfd t_pflush1 t_pflush2
         ) || { missing hdf5 "$at/testpar"; return; }
     fi
-    hdf5_each hdf5 "$at/testpar" "$mpiexec"
+    hdf5_each hdf5 "$at/testpar"
 }
 
-# hdf5_each PROGRAM DIRECTORY MPIEXEC: HDF5's parallel tests there, on 1 to 8 ranks.
+# HDF5's parallel examples in C and Fortran, with the HDF5 that Debian builds with its MPICH.
+hdf5_examples() {
+    local at=$top/build/hdf5-debian mpiexec=$mpich_bin/mpiexec.mpich compiler source name
+    if [ ! -x "$mpich_bin/h5pcc.mpich" ] || ! source_of hdf5 hdf5; then
+        missing hdf5-debian "$mpich_bin/h5pcc.mpich"
+        return
+    fi
+    mkdir -p "$at"
+    for source in "$top"/hdf5/HDF5Examples/C/H5PAR/*.c "$top"/hdf5/HDF5Examples/FORTRAN/H5PAR/*.F90; do
+        name=$(basename "${source%.*}") compiler=h5pcc.mpich
+        case $name in *filtered* | *subfiling) continue ;; esac    # these want a newer HDF5 than some Debian's
+        [ "${source##*.}" = c ] || compiler=h5pfc.mpich
+        (cd "$at" && quiet hdf5-debian "$mpich_bin/$compiler" -o "$name" "$source") && try hdf5-debian "$name" 4 "$at/$name"
+    done
+}
+
+# hdf5_each PROGRAM DIRECTORY: HDF5's parallel tests there, on 1 to 8 ranks.
 hdf5_each() {
-    local program=$1 at=$2 mpiexec=$3 name n
+    local program=$1 at=$2 name n
     export HDF5_PARAPREFIX=. HDF5TestExpress=${HDF5TestExpress:-3}
     for name in t_mpi t_pread t_init_term t_pmulti_dset t_select_io_dset t_filters_parallel \
         t_vfd t_bigio t_2Gio testphdf5 t_shapesame t_cache t_cache_image; do
@@ -439,7 +455,8 @@ rm -f "$top/results.tsv"
 for one in "$@"; do
     case $one in
     e3sm-io) e3sm_tests ;;
-    mpi4py | ior | pnetcdf | hdf5 | netcdf | mpich | fortran) "${one}_tests" ;;
+    hdf5) hdf5_tests; hdf5_examples ;;
+    mpi4py | ior | pnetcdf | netcdf | mpich | fortran) "${one}_tests" ;;
     *) echo "no such program: $one; there are ${all[*]}" >&2; exit 2 ;;
     esac
 done
