@@ -30,8 +30,8 @@ pub const LOOKS_AWAKE: u32 = 50;
 /// The time after which a node that let others use the processor knows that they did.
 const CROWDED: Duration = Duration::from_micros(25);
 
-/// The time after which a node knows that it was a program with work of its own, which had a slice of
-/// the processor's time: ranks of the same job soon wait, too.
+/// The time after which a node knows that it was a program with work of its own, which had a slice
+/// of the processor's time: ranks of the same job soon wait, too.
 const SLICE: Duration = Duration::from_millis(1);
 
 /// How long the nodes of a process remember such a program. Meanwhile they sleep at once, since to
