@@ -40,7 +40,7 @@ class PnetCdf(Contender):
         """Make a variant for each set of hints: GIO takes the hints of MPI-IO."""
         if options.pnetcdf is None:
             raise UsageError("--strategy pnetcdf needs --pnetcdf PATH/libpnetcdf.so")
-        variants = hint_variants(cls.name, case, options).items()
+        variants = hint_variants(cls.name, case.size, options).items()
         return [cls(options.pnetcdf, case, comm, label, hints) for label, hints in variants]
 
     def __init__(

@@ -149,7 +149,7 @@ class MpiIo(Contender):
     @classmethod
     def contenders(cls, case: Case, comm: Intracomm, options: Options) -> list[MpiIo]:
         """Make one with default hints, those with the best hints, and an independent one."""
-        variants = hint_variants(cls.name, case, options).items()
+        variants = hint_variants(cls.name, case.size, options).items()
         return [
             *(cls(case, comm, label, hints) for label, hints in variants),
             cls(case, comm, "mpiio, independent", {}, collective=False),
@@ -196,13 +196,13 @@ class MpiIo(Contender):
         file.Close()
 
 
-def hint_variants(name: str, case: Case, options: Options) -> dict[str, dict[str, str]]:
-    """Return the hints of collective MPI-IO to be measured, by their labels.
+def hint_variants(name: str, ranks: int, options: Options) -> dict[str, dict[str, str]]:
+    """Return the hints of collective MPI-IO on some ranks to be measured, by their labels.
 
     There are the default hints, and those that were found best for each number of aggregators and
     size of their buffers.
     """
-    nodes = dict.fromkeys(min(nodes, case.size) for nodes in options.cb_nodes)
+    nodes = dict.fromkeys(min(nodes, ranks) for nodes in options.cb_nodes)
     best = {
         f"{name}, best hints, cb_nodes {many}, {mib} MiB": best_hints(many, mib)
         for many, mib in itertools.product(nodes, options.cb_buffers_mib)

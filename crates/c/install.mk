@@ -41,7 +41,7 @@ fill = sed -e 's|@PREFIX@|$(call c-word,$(PREFIX))|' -e 's|@LIBDIR@|$(call c-wor
     -e 's|@INCLUDEDIR@|$(call c-word,$(PREFIX))/include|' -e 's|@VERSION@|$(C_VERSION)|g' \
     -e 's|@MAJOR@|$(C_MAJOR)|g' -e 's|@MINOR@|$(C_MINOR)|g' -e "s|@TO_PREFIX@|$$up|" \
     -e "s|@FMODDIR@|$$modules|" -e "s|@POINTER_BYTES@|$$(( $$(getconf LONG_BIT) / 8 ))|" $(1) >$(2)
-# The functions that a page is about, of which each has a link to it.
+# The functions that a page is about: each has a link to it.
 c-names = sed -n '/^\.Sh NAME/,/^\.Nd/s/^\.Nm \([a-z0-9_]*\).*/\1/p' $$page
 
 .PHONY: install uninstall libraries fortran-module

@@ -78,7 +78,7 @@ class Schema:
 
 
 def counted(values: object) -> str:
-    """A count, and so many numbers."""
+    """A count, and the numbers."""
     numbers = [str(int(value)) for value in values]  # type: ignore[attr-defined]
     return " ".join([str(len(numbers)), *numbers])
 
@@ -94,7 +94,7 @@ def halo_words(halo: list[tuple[int, int]] | None) -> str:
 
 
 def distribution(chance: random.Random, shape: tuple[int, ...], ranks: int) -> Schema:
-    """Any distribution over a mesh of at most so many ranks."""
+    """Any distribution over a mesh of at most that number of ranks."""
     dims = len(shape)
     dists, mesh, left = [], [], ranks
     for _ in range(dims):
@@ -167,7 +167,7 @@ def boxes(chance: random.Random, shape: tuple[int, ...], ranks: int, *, is_regio
 
 
 def runs_of(chance: random.Random, count: int, most: int) -> list[tuple[int, int]]:
-    """Runs (offset, length) that go through so many elements."""
+    """Runs (offset, length) that go through that number of elements."""
     runs, at = [], 0
     while at < count:
         length = min(chance.randint(1, most), count - at)
@@ -194,7 +194,7 @@ def lists(chance: random.Random, shape: tuple[int, ...], ranks: int, *, is_regio
             gap = chance.randint(1, 3)
             first = chance.randrange(4)
             place = first + gap * np.arange(len(elements))
-            # A strided list: so many runs of one element.
+            # A strided list of runs of one element.
             place_words = f"strided {first} 1 1 {len(elements)} {gap}"
         what = "listregion" if is_region else "list"
         words.append(f"{what} runs {offsets} {lengths} {place_words}")
@@ -234,7 +234,7 @@ class Memory:
         self.inner: list[tuple[slice, ...] | np.ndarray | None] = []
 
     def _room(self, count: int) -> tuple[int, np.ndarray]:
-        """A place of so many elements."""
+        """A place for that number of elements."""
         values = any_values(self.chance, self.word, (count,))
         offset = self.size
         self.pieces.append(values.tobytes())

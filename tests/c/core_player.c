@@ -49,7 +49,7 @@ static int64_t signed_number(struct player *player) {
     return value;
 }
 
-/* A count, and so many numbers, to be freed; NULL for "NULL". */
+/* A count, and the numbers, to be freed; NULL for "NULL". */
 static uint64_t *numbers(struct player *player, size_t *count) {
     *count = number(player);
     uint64_t *values = calloc(*count + 1, sizeof *values);
@@ -116,7 +116,7 @@ static void add_plain(struct player *player) {
         (penstock_memory){player->memory + number(player), NULL, NULL};
 }
 
-/* locals COUNT: the next so many local arrays are those of the group's next array. */
+/* locals COUNT: the next COUNT local arrays are those of the group's next array. */
 static void add_locals(struct player *player, size_t *taken) {
     size_t count = number(player);
     CHECK(player->arrays < ARRAYS_MAX && *taken + count <= player->count);

@@ -71,7 +71,7 @@ def has_own_view(way: str) -> bool:
 
 
 def use(name: str, way: str, generation: int, rounds: int) -> None:
-    """Writes and reads the file so many times."""
+    """Writes and reads the file that number of times."""
     file = MPI.File.Open(COMM, name, MPI.MODE_CREATE | MPI.MODE_RDWR)
     if has_own_view(way):
         mine = MPI.INT.Create_resized(0, 4 * COMM.size).Commit()

@@ -107,7 +107,7 @@ pub fn element_of(word: Text<'_>) -> Result<ElementType> {
     Ok(element)
 }
 
-/// The memory schema of which rank 0 holds all.
+/// The memory schema that gives all of the array to rank 0.
 fn memory_of_one(dims: usize) -> Memory {
     Memory::Distribution {
         dists: Dists(vec![penstock_layout::Dist::Whole; dims]),

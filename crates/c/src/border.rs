@@ -386,7 +386,7 @@ impl<T: Versioned> Options<'_, T> {
             return Err(wrong(cause));
         }
         let known = bytes.min(size_of::<T>());
-        // SAFETY: the program's structure has so many bytes, and all fields are integers, floating
+        // SAFETY: the program's structure has these bytes, and all fields are integers, floating
         // point numbers and pointers, which may have any value.
         unsafe {
             let (from, to) = (self.0.cast::<u8>(), (&raw mut options).cast::<u8>());
@@ -468,7 +468,7 @@ impl Place<'_, *mut c_char> {
         if room.is_null() {
             return Err(Error::new(Kind::Io, "giving a text", "there is no memory"));
         }
-        // SAFETY: there is room for so many bytes, and nobody else knows of it.
+        // SAFETY: there is room for the bytes, and nobody else knows of it.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), room.cast(), bytes.len()) };
         self.put(room.cast());
         Ok(())

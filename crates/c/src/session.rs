@@ -92,7 +92,7 @@ fn answer_of(word: c_int, what: &str) -> Result<Option<bool>> {
     }
 }
 
-/// A count of which 0 is the default.
+/// A count; 0 stands for `usual`.
 fn count_of(count: u64, usual: u64, what: &str) -> Result<u64> {
     match count {
         0 => Ok(usual),

@@ -79,7 +79,7 @@ pub fn memory_of(base: *mut c_void, bytes: usize) -> Result<Memory> {
         }
         (false, _) => base.cast(),
     };
-    // SAFETY: the program has so many bytes there, and leaves them alone meanwhile, as the header
+    // SAFETY: the program has these bytes there, and leaves them alone meanwhile, as the header
     // says.
     Ok(unsafe { Memory::new(base, bytes as u64, None) })
 }

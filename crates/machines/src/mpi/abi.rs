@@ -73,7 +73,7 @@ impl Abi {
     /// Reads handle `nth` of an array of handles.
     ///
     /// # Safety
-    /// `place` must have so many handles of this ABI.
+    /// `place` must have more than `nth` handles of this ABI.
     pub unsafe fn load(self, place: *const c_void, nth: usize) -> Handle {
         // SAFETY: the caller's promise.
         unsafe {
