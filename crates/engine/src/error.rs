@@ -1,6 +1,7 @@
 //! Errors of the outside world, as values that travel through the protocol to every rank.
 
 use std::fmt;
+use std::num::NonZeroI32;
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
@@ -82,7 +83,7 @@ pub struct Error {
     /// The bytes of the file.
     pub bytes: Option<Range<u64>>,
     /// The number of the operating system's error, if that was the cause.
-    pub os: Option<i32>,
+    pub os: Option<NonZeroI32>,
     /// The cause, and the remedy if known.
     pub cause: String,
 }
@@ -112,7 +113,7 @@ impl Error {
             _ => Kind::Io,
         };
         Self {
-            os: error.raw_os_error(),
+            os: error.raw_os_error().and_then(NonZeroI32::new),
             ..Self::new(kind, doing, error).at(path)
         }
     }

@@ -167,7 +167,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let class = match (error.kind, error.os) {
             (Kind::Peer, _) => Class::Other,
-            (_, Some(number)) => Class::of_os(Errno::from_raw_os_error(number)),
+            (_, Some(number)) => Class::of_os(Errno::from_raw_os_error(number.get())),
             (Kind::Schema | Kind::Overlap, _) => Class::Arg,
             (Kind::Mismatch, _) => Class::NotSame,
             (Kind::Missing, _) => Class::NoSuchFile,
