@@ -1,0 +1,183 @@
+//! What a dataset is, and where its elements lie.
+
+use hdf5_metno::dataset::Layout;
+use hdf5_metno::filters::Filter as StoredFilter;
+use hdf5_metno::types::TypeDescriptor;
+use hdf5_metno::{Dataset as Opened, Datatype};
+
+use crate::attributes::{Attribute, Values, attributes_of};
+use crate::elements::numpy_of;
+use crate::library::{self, Filter, Outcome, fill_of, label_of, scale_of};
+
+/// A dataset.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dataset {
+    /// The element type as NumPy writes it, such as `<f8`; `None` where NumPy has none.
+    pub element: Option<String>,
+    /// The extents.
+    pub shape: Vec<u64>,
+    /// The dimensions that may grow without limit.
+    pub grows: Vec<bool>,
+    /// How the elements are stored.
+    pub storage: Storage,
+    /// What is done to each chunk, in this order, when it is written.
+    pub filters: Vec<Filter>,
+    /// The bytes of one element, as it is stored, where nothing was written; empty for zeros.
+    pub fill: Vec<u8>,
+    /// The names of the dimensions, if any has one.
+    pub dimensions: Vec<Option<String>>,
+    /// The attributes but for those of dimensions and of NetCDF; `None` for one of a type that is
+    /// not read.
+    pub attributes: Vec<(String, Option<Attribute>)>,
+}
+
+/// How the elements of a dataset are stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Storage {
+    /// One behind the other from this byte on; `None` where nothing is stored.
+    Contiguous(Option<u64>),
+    /// In chunks.
+    Chunked {
+        /// The extents of a chunk.
+        chunk: Vec<u64>,
+        /// The chunks that are stored.
+        chunks: Vec<Chunk>,
+    },
+    /// As only the library understands: within the metadata, in other files, of other datasets.
+    Other,
+}
+
+/// A chunk that is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// The first element.
+    pub start: Vec<u64>,
+    /// The first byte in the file.
+    pub place: u64,
+    /// The encoded bytes.
+    pub bytes: u64,
+    /// The filters that were not applied: the bit of each filter's number.
+    pub skipped: u32,
+}
+
+/// The attributes by which HDF5 and NetCDF describe dimensions.
+fn is_of_dimensions(name: &str) -> bool {
+    let own = [
+        "CLASS",
+        "NAME",
+        "DIMENSION_LIST",
+        "REFERENCE_LIST",
+        "DIMENSION_LABELS",
+        "_Netcdf4Dimid",
+        "_Netcdf4Coordinates",
+        "_nc3_strict",
+    ];
+    own.contains(&name)
+}
+
+/// The name of a scale without variable; the length of the dimension follows, in ten columns.
+pub(crate) const NO_VARIABLE: &str = "This is a netCDF dimension but not a netCDF variable.";
+
+/// Describes an open dataset.
+pub(crate) fn describe(opened: &Opened) -> Outcome<Dataset> {
+    let space = opened.space()?;
+    let shape: Vec<u64> = space.shape().iter().map(|&n| n as u64).collect();
+    let grows = space.maxdims().iter().map(Option::is_none).collect();
+    let element = opened.dtype()?;
+    let layout = match space.is_null() {
+        true => Layout::Compact,
+        false => opened.dcpl()?.get_layout()?,
+    };
+    let is_outside = !opened.dcpl()?.get_external()?.is_empty();
+    let storage = match layout {
+        Layout::Contiguous if !is_outside => Storage::Contiguous(opened.offset()),
+        Layout::Chunked => chunks_of(opened)?,
+        _ => Storage::Other,
+    };
+    let dimensions = (0..shape.len())
+        .map(|d| name_of(opened, d))
+        .collect::<Outcome<Vec<_>>>()?;
+    Ok(Dataset {
+        element: numpy_of(&element),
+        grows,
+        storage,
+        filters: opened.filters().iter().map(filter_of).collect(),
+        fill: fill_bytes(opened, &element)?,
+        dimensions,
+        attributes: attributes_of(opened, is_of_dimensions)?,
+        shape,
+    })
+}
+
+fn chunks_of(opened: &Opened) -> Outcome<Storage> {
+    let mut chunks = Vec::new();
+    opened.chunks_visit(|chunk| {
+        chunks.push(Chunk {
+            start: chunk.offset.to_vec(),
+            place: chunk.addr,
+            bytes: chunk.size,
+            skipped: chunk.filter_mask,
+        });
+        0
+    })?;
+    let chunk = opened.chunk().unwrap_or_default();
+    Ok(Storage::Chunked {
+        chunk: chunk.iter().map(|&n| n as u64).collect(),
+        chunks,
+    })
+}
+
+fn filter_of(stored: &StoredFilter) -> Filter {
+    let (number, parameters) = match stored {
+        StoredFilter::Deflate(level) => (Filter::DEFLATE, vec![u32::from(*level)]),
+        StoredFilter::Shuffle => (Filter::SHUFFLE, Vec::new()),
+        StoredFilter::Fletcher32 => (Filter::FLETCHER32, Vec::new()),
+        StoredFilter::SZip(..) => (4, Vec::new()),
+        StoredFilter::NBit => (5, Vec::new()),
+        StoredFilter::ScaleOffset(_) => (6, Vec::new()),
+        StoredFilter::User(number, parameters) => (*number, parameters.clone()),
+    };
+    Filter { number, parameters }
+}
+
+fn fill_bytes(opened: &Opened, element: &Datatype) -> Outcome<Vec<u8>> {
+    let has_pointers = matches!(
+        element.to_descriptor(),
+        Ok(TypeDescriptor::VarLenArray(_)
+            | TypeDescriptor::VarLenAscii
+            | TypeDescriptor::VarLenUnicode)
+            | Err(_)
+    );
+    if has_pointers {
+        return Ok(Vec::new());
+    }
+    let fill = fill_of(opened, element)?;
+    match fill.iter().all(|&byte| byte == 0) {
+        true => Ok(Vec::new()),
+        false => Ok(fill),
+    }
+}
+
+/// The name of a dimension: of its scale, or else its label.
+fn name_of(opened: &Opened, dimension: usize) -> Outcome<Option<String>> {
+    let Ok(dimension) = u32::try_from(dimension) else {
+        return Ok(None);
+    };
+    if let Some(path) = scale_of(opened, dimension)? {
+        return Ok(path.rsplit('/').next().map(str::to_string));
+    }
+    Ok(label_of(opened, dimension))
+}
+
+/// Whether a dataset stands for a dimension without variable.
+pub(crate) fn is_bare(opened: &Opened) -> Outcome<bool> {
+    if !library::is_scale(opened)? {
+        return Ok(false);
+    }
+    let name = attributes_of(opened, |name| name != "NAME")?;
+    let is_bare = |attribute: &Option<Attribute>| {
+        matches!(attribute, Some(Attribute { values: Values::Texts(texts), .. })
+            if texts.iter().any(|text| text.starts_with(NO_VARIABLE)))
+    };
+    Ok(name.iter().any(|(_, attribute)| is_bare(attribute)))
+}

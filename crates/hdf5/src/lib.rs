@@ -1,0 +1,36 @@
+//! The metadata of HDF5 and NetCDF-4 files, by the HDF5 library; their elements are in the hands of
+//! the caller.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`file`](Hdf5File) | files: what is in one, and what is added to one |
+//! | [`dataset`](Dataset) | what a dataset is, and where its elements lie |
+//! | `dimensions` | the dimensions that NetCDF's datasets share |
+//! | [`attributes`](Attribute) | numbers and texts that belong to a dataset or group |
+//! | `elements` | element types: HDF5's beside NumPy's |
+//! | `driver` | the driver through which the library sees a file, and that places the elements |
+//! | `library` | what the crate of bindings has no safe function for |
+//!
+//! No other process need know the library, and no element passes through it. One process looks up
+//! where the elements of a dataset are, and servers read them there. Or servers write elements
+//! where there is room, and one process makes the metadata that say where they are:
+//!
+//! ```text
+//! servers      elements ---------------------> file, from byte 4096 on, or behind its end
+//! one process  places --> library --> driver --> metadata, which its caller writes
+//! ```
+//!
+//! The library allows one call at a time in a process; the crate sees to that.
+
+mod attributes;
+mod dataset;
+mod dimensions;
+mod driver;
+mod elements;
+mod file;
+mod library;
+
+pub use attributes::{Attribute, Values};
+pub use dataset::{Chunk, Dataset, Storage};
+pub use file::{Changes, FileForm, Hdf5File, NewDataset, Places, is_hdf5};
+pub use library::Filter;
