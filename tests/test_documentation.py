@@ -55,7 +55,9 @@ def named(section: str) -> set[str]:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_all_is_sorted_and_complete(module):
-    assert module.__all__ == sorted(module.__all__)
+    # Names of capitals come first, as ruff sorts them.
+    in_order = sorted(module.__all__, key=lambda name: (not name.isupper(), name))
+    assert module.__all__ == in_order
     here = {
         name
         for name, thing in vars(module).items()

@@ -55,7 +55,7 @@ from penstock._open import OpenArray
 from penstock._options import SessionOptions
 from penstock._report import Report
 from penstock._run import run
-from penstock._schema import Array, Boxes, Chunks, Distribution, RowMajor
+from penstock._schema import HDF5, Array, Boxes, Chunks, Distribution, NetCDF, RowMajor
 from penstock._session import Session
 from penstock._split import Split
 from penstock._stores import (
@@ -71,6 +71,7 @@ from penstock._stores import (
 )
 
 __all__ = [
+    "HDF5",
     "Array",
     "Boxes",
     "BusyError",
@@ -88,6 +89,7 @@ __all__ = [
     "IoError",
     "MismatchError",
     "MissingError",
+    "NetCDF",
     "Node",
     "OpenArray",
     "OutOfBoundsError",

@@ -69,6 +69,7 @@ _Disk: TypeAlias = (
     | tuple[Literal["raw", "npy"]]
     | tuple[Literal["chunks"], list[int], list[int] | None, str]
     | tuple[Literal["parts"], str, list[int]]
+    | tuple[Literal["hdf5"], str, list[int] | None, str, bool]
 )
 _Share: TypeAlias = list[tuple[int, int, int] | tuple[int, int, int, int]]
 

@@ -8,7 +8,7 @@ import operator
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal, Self, SupportsIndex, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, Self, SupportsIndex, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -311,7 +311,87 @@ class RowMajor:
 
 
 Memory: TypeAlias = Distribution | Boxes | Sequence[Boxes] | Elements
-Disk: TypeAlias = Chunks | RowMajor | Distribution
+
+
+@dataclasses.dataclass(frozen=True, init=False)
+class HDF5:
+    """HDF5 is a dataset of an HDF5 file, which others have open with h5py and the like.
+
+    The servers write the elements into the file, side by side, and one process makes the metadata;
+    neither needs a parallel HDF5. A file that is there gets one more dataset, or another one in the
+    place of a dataset of that path.
+
+    Parameters
+    ----------
+    chunks : int or sequence of int, optional
+        Extents of a chunk, elements; without them the elements are one run, row-major.
+    dataset : str, optional
+        The path of the dataset in the file, such as `/fields/u`; groups are made where they are
+        missing. Without it the path of the call may name it (`run.h5:/fields/u`); otherwise it is
+        the array's name, in the root.
+    filters : str
+        What happens to each chunk, with `+` between, in this order: `shuffle`, `deflate[:LEVEL]`,
+        `zstd[:LEVEL]`, `bzip2[:LEVEL]`, `fletcher32`; or `none`. Filters run on the servers. Others
+        read `zstd` and `bzip2` with a plug-in of HDF5 (hdf5plugin).
+
+    Raises
+    ------
+    SchemaError
+        When an argument is not of its type. What does not fit the array is refused by `Array`.
+
+    Notes
+    -----
+    Others may read the file while elements are written; it must not be open for writing anywhere,
+    nor for reading for longer than ten seconds when the metadata are made.
+    """
+
+    chunks: tuple[int, ...] | None
+    dataset: str | None
+    filters: str
+    _is_netcdf: ClassVar[bool] = False
+
+    def __init__(
+        self, chunks: Extents | None = None, dataset: str | None = None, filters: str = "none"
+    ) -> None:
+        extents = None if chunks is None else _extents("the chunks", chunks)
+        if dataset is not None and not isinstance(dataset, str):
+            raise schema_error(f"a dataset is a path in a file, not {type_name(dataset)}")
+        if not isinstance(filters, str):
+            raise schema_error(f"filters are words, not {type_name(filters)}")
+        for name, value in (("chunks", extents), ("dataset", dataset), ("filters", filters)):
+            object.__setattr__(self, name, value)
+
+    def _disk(self) -> _core._Disk:
+        chunks = None if self.chunks is None else list(self.chunks)
+        return ("hdf5", self.dataset or "", chunks, self.filters, self._is_netcdf)
+
+
+class NetCDF(HDF5):
+    """NetCDF is a variable of a NetCDF-4 file, which is an HDF5 file with dimensions.
+
+    Variables share the dimensions that have their names (`dims` of `Array`). An array of one
+    dimension that has the dimension's name is its coordinate variable.
+
+    Parameters
+    ----------
+    chunks, dataset, filters
+        As of `HDF5`; `dataset` is the path of the variable.
+
+    Raises
+    ------
+    SchemaError
+        As `HDF5` does.
+
+    Notes
+    -----
+    As of `HDF5`. Variables of dimensions that have other lengths in the file are refused by the
+    write.
+    """
+
+    _is_netcdf: ClassVar[bool] = True
+
+
+Disk: TypeAlias = Chunks | RowMajor | Distribution | HDF5
 
 
 class Array:
@@ -400,7 +480,8 @@ class Array:
         )
         if disk is not None and not isinstance(disk, Disk):
             raise schema_error(
-                f"a disk schema is Chunks, RowMajor or a Distribution, not {type_name(disk)}"
+                f"a disk schema is Chunks, RowMajor, HDF5, NetCDF or a Distribution, not "
+                f"{type_name(disk)}"
             )
         self._spec  # noqa: B018 - to find what does not fit now
 
@@ -574,7 +655,7 @@ class Array:
 
         Parameters
         ----------
-        disk : Chunks, RowMajor, Distribution or None
+        disk : Chunks, RowMajor, HDF5, NetCDF, Distribution or None
             How it is stored; None is natural chunking.
 
         Returns
@@ -656,6 +737,9 @@ def _disk(words: _core._Disk) -> Disk | None:
     if words[0] == "parts":
         _, dists, mesh = words
         return Distribution(dists, mesh)
+    if words[0] == "hdf5":
+        _, dataset, chunks, filters, is_netcdf = words
+        return (NetCDF if is_netcdf else HDF5)(chunks, dataset, filters)
     return None if words[0] == "natural" else RowMajor(words[0])
 
 

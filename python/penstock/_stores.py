@@ -361,6 +361,11 @@ def _form(array: Array) -> str:
     if words[0] == "parts":
         _, dists, mesh = words
         return f"parts {dists} over {mesh}"
+    if words[0] == "hdf5":
+        _, dataset, chunks, filters, is_netcdf = words
+        form = "NetCDF-4" if is_netcdf else "HDF5"
+        words_of_chunks = "" if chunks is None else f", chunks {chunks}, {filters}"
+        return " ".join(filter(None, (form, dataset))) + words_of_chunks
     return f"row-major, {words[0]}"
 
 

@@ -80,7 +80,7 @@ impl Fill {
     }
 }
 
-fn data_type(element: ElementType) -> Option<DataType> {
+pub(crate) fn data_type(element: ElementType) -> Option<DataType> {
     DataType::from_metadata(&MetadataV3::new(element.zarr())).ok()
 }
 

@@ -6,6 +6,8 @@
 //! | [`target`](Target) | what a server needs to open an array, and the one dispatch over forms |
 //! | [`zarr`] | Zarr: nodes and metadata; chunks, encoded chunks and shards as media |
 //! | `flat` | one row-major file as a medium |
+//! | `hdf5` | datasets of HDF5 and NetCDF-4 files |
+//! | `placed` | chunks at places within one file as a medium |
 //! | `parts` | one file for each part of a distribution as a medium |
 //! | `record` | the record that Penstock keeps in a group |
 //! | `sidecar` | the JSON file that describes a raw file or a directory of parts |
@@ -18,7 +20,9 @@
 //! [`Medium`](penstock_machines::Medium) of it.
 
 pub(crate) mod flat;
+pub(crate) mod hdf5;
 pub(crate) mod parts;
+pub(crate) mod placed;
 pub(crate) mod record;
 pub(crate) mod sidecar;
 mod sparse;

@@ -51,6 +51,45 @@ pub fn line(value: &Value) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
+/// A number as a value, also one that the standard does not have.
+pub(crate) fn number(number: f64) -> Value {
+    let word = match number {
+        _ if number.is_nan() => "NaN",
+        f64::INFINITY => "Infinity",
+        f64::NEG_INFINITY => "-Infinity",
+        number => return Value::from(number),
+    };
+    Value::from(format!("{MARK}{word}"))
+}
+
+/// The number that a value is.
+pub(crate) fn as_number(value: &Value) -> Option<f64> {
+    let word = match value {
+        Value::String(text) => text.strip_prefix(MARK)?,
+        value => return value.as_f64(),
+    };
+    // Rust reads these words, too.
+    NUMBERS.contains(&word).then(|| word.parse().ok())?
+}
+
+/// A string as a value.
+pub(crate) fn string(text: String) -> Value {
+    match text.starts_with(MARK) {
+        true => Value::from(format!("{MARK}{text}")),
+        false => Value::from(text),
+    }
+}
+
+/// The string that a value is.
+pub(crate) fn as_string(value: &Value) -> Option<String> {
+    let text = value.as_str()?;
+    match text.strip_prefix(MARK) {
+        Some(_) if as_number(value).is_some() => None,
+        Some(rest) => Some(rest.to_string()),
+        None => Some(text.to_string()),
+    }
+}
+
 /// A value that is encoded as its JSON text.
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(bound = "T: serde::Serialize + serde::de::DeserializeOwned")]

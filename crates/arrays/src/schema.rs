@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::codec::Codec;
 use crate::dtype::ElementType;
 use crate::fill::Fill;
+use crate::formats::hdf5::filters;
 
 /// The most part files of an array: more are a mistake, or damage.
 const PARTS_MAX: u64 = 1 << 20;
@@ -109,6 +110,17 @@ pub enum Storage {
         /// The form of the file.
         format: Format,
     },
+    /// A dataset of an HDF5 or NetCDF-4 file.
+    Hdf5 {
+        /// The path of the dataset in its file; empty for the array's name in the root.
+        dataset: String,
+        /// The extents of a chunk; `None` for one run of elements.
+        chunk: Option<Vec<u64>>,
+        /// The filters of chunks, in words such as `shuffle+deflate:4`; `none` for none.
+        filters: String,
+        /// Whether the file is of NetCDF-4.
+        is_netcdf: bool,
+    },
     /// One file for each part of a BLOCK and `*` distribution over a mesh of parts.
     Parts(#[serde(with = "dists_text")] Dists, Vec<u64>),
 }
@@ -136,6 +148,7 @@ impl Storage {
     pub fn writes_parts(&self) -> bool {
         match self {
             Self::Natural | Self::RowMajor { .. } | Self::Parts(..) => true,
+            Self::Hdf5 { filters, .. } => filters == "none",
             Self::Chunks {
                 subchunks, codec, ..
             } => {
@@ -167,6 +180,21 @@ impl fmt::Display for Storage {
                 format: Format::Npy,
             } => write!(f, "row-major, npy"),
             Self::Parts(dists, mesh) => write!(f, "parts {dists} over {mesh:?}"),
+            Self::Hdf5 {
+                dataset,
+                chunk,
+                filters,
+                is_netcdf,
+            } => {
+                write!(f, "{}", if *is_netcdf { "NetCDF-4" } else { "HDF5" })?;
+                if !dataset.is_empty() {
+                    write!(f, " {dataset}")?;
+                }
+                match chunk {
+                    None => Ok(()),
+                    Some(chunk) => write!(f, ", chunks {chunk:?}, {filters}"),
+                }
+            }
         }
     }
 }
@@ -242,7 +270,38 @@ impl ArraySchema {
                 };
                 chunked.split(split).map_err(|e| self.refused(e))
             }
-            Storage::RowMajor { .. } => {
+            Storage::Hdf5 {
+                chunk: Some(chunk),
+                filters,
+                ..
+            } => {
+                let filters = filters::parse(filters, self.element)?;
+                // HDF5 has no chunk that is larger than the array.
+                let extents = chunk
+                    .iter()
+                    .zip(&self.shape)
+                    .map(|(&c, &n)| c.min(n.max(1)));
+                let extents: Vec<u64> = match chunk.len() == self.shape.len() {
+                    true => extents.collect(),
+                    false => chunk.clone(),
+                };
+                let chunked = DiskSchema::chunked(&self.shape, width, &extents);
+                let split = match filters.is_empty() {
+                    true => contiguous,
+                    false => Split::Whole,
+                };
+                let chunked = chunked.and_then(|chunked| chunked.split(split));
+                chunked.map_err(|e| self.refused(e))
+            }
+            Storage::Hdf5 {
+                chunk: None,
+                filters,
+                ..
+            } if filters != "none" => {
+                let cause = "filters work on chunks: give their extents";
+                Err(self.error(Kind::Schema, cause))
+            }
+            Storage::RowMajor { .. } | Storage::Hdf5 { chunk: None, .. } => {
                 let flat = DiskSchema::flat(&self.shape, width, Order::RowMajor, block_bytes_max);
                 flat.map_err(|e| self.refused(e))
             }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`pending`](Pending) | an array being written: what the root does before and after the servers |
 //! | `place` | the place of an array, and how the array comes there |
+//! | `dataset` | the place of a dataset in an HDF5 file |
 //! | `checks` | checks that an array may go to a path |
 //! | `change` | changes a part of an array |
 //! | `update` | keeps an array that is changed in place from other writers |
@@ -25,6 +26,7 @@
 mod change;
 pub(crate) mod checks;
 mod copy_target;
+mod dataset;
 mod pending;
 mod place;
 mod update;

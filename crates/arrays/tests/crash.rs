@@ -1090,12 +1090,17 @@ fn described(schema: &ArraySchema) -> (Vec<u64>, ElementType) {
     (schema.shape.clone(), schema.element)
 }
 
+/// Whether the store of an array has room for others.
+fn has_neighbours(schema: &ArraySchema) -> bool {
+    matches!(schema.disk, Storage::Chunks { .. } | Storage::Hdf5 { .. })
+}
+
 impl Change {
     /// Writes the old array, and neighbours that must not change.
     fn prepare(&self, path: &Path) {
         if let Some(old) = &self.old {
             write(&path.join(self.name), old, 1, false).unwrap();
-            if matches!(old.disk, Storage::Chunks { .. }) {
+            if has_neighbours(old) {
                 let mut other = old.clone();
                 other.name = "w".to_string();
                 write(&path.join(self.name), &other, 2, false).unwrap();
@@ -1124,7 +1129,7 @@ impl Change {
             .is_some_and(|old| described(&found.0) == described(old) && found.1 == whole(old, 1));
         assert!(is_new || is_old, "neither the old array nor the new");
         assert!(is_new || !is_done, "a complete write is gone");
-        if let Some(Storage::Chunks { .. }) = self.old.as_ref().map(|old| &old.disk) {
+        if self.old.as_ref().is_some_and(has_neighbours) {
             let other = read(&path, Some("w")).unwrap();
             assert!(other.1 == whole(&other.0, 2), "another array has changed");
         }
@@ -1210,6 +1215,35 @@ fn arrays_that_are_replaced() {
                 is_region: false,
             };
             change.at_every_change("arrays_that_are_replaced");
+        }
+    });
+}
+
+#[test]
+fn datasets_of_hdf5_files() {
+    let dataset = |chunk: Option<&[u64]>, filters: &str, is_netcdf| Storage::Hdf5 {
+        dataset: String::new(),
+        chunk: chunk.map(<[u64]>::to_vec),
+        filters: filters.to_string(),
+        is_netcdf,
+    };
+    in_all_processes("datasets_of_hdf5_files", || {
+        let packed = || dataset(Some(&[2, 3]), "shuffle+deflate:1+fletcher32", false);
+        for (old, new) in [
+            (None, dataset(None, "none", false)),
+            (None, packed()),
+            (None, dataset(Some(&[2, 2]), "none", true)),
+            (Some(dataset(None, "none", false)), packed()),
+            (Some(packed()), dataset(Some(&[2, 2]), "none", false)),
+            (Some(packed()), packed()),
+        ] {
+            let change = Change {
+                name: "x.h5",
+                old: old.map(|old| array(&[5, 4], old)),
+                new: array(&[5, 4], new),
+                is_region: false,
+            };
+            change.at_every_change("datasets_of_hdf5_files");
         }
     });
 }

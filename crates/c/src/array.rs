@@ -203,30 +203,6 @@ fn boxes_of(
     Ok(boxes.collect())
 }
 
-/// The disk schema in words.
-fn disk_words(disk: &Storage) -> String {
-    match disk {
-        Storage::Natural => "natural chunking".to_string(),
-        Storage::Chunks {
-            chunk,
-            subchunks: None,
-            codec,
-        } => format!("chunks {chunk:?}, {codec}"),
-        Storage::Chunks {
-            chunk,
-            subchunks: Some(subchunks),
-            codec,
-        } => format!("shards {chunk:?} of sub-chunks {subchunks:?}, {codec}"),
-        Storage::RowMajor {
-            format: Format::Raw,
-        } => "row-major, raw".to_string(),
-        Storage::RowMajor {
-            format: Format::Npy,
-        } => "row-major, npy".to_string(),
-        Storage::Parts(dists, mesh) => format!("parts {dists} over {mesh:?}"),
-    }
-}
-
 // --- making --------------------------------------------------------------------------------------
 
 #[unsafe(no_mangle)]
@@ -414,6 +390,38 @@ pub extern "C" fn penstock_array_set_row_major(
 }
 
 #[unsafe(no_mangle)]
+pub extern "C" fn penstock_array_set_dataset(
+    array: Option<&mut Array>,
+    format: Text<'_>,
+    dataset: Text<'_>,
+    chunk: Many<'_, u64>,
+    filters: Text<'_>,
+) -> c_int {
+    enter(|| {
+        let array = needed(array, "the array")?;
+        let is_netcdf = match format.needed("format")? {
+            "hdf5" => false,
+            "netcdf" => true,
+            other => {
+                let cause = format!("'{other}' is no format: use \"hdf5\" or \"netcdf\"");
+                return Err(wrong(cause));
+            }
+        };
+        let chunk = match chunk.is_null() {
+            true => None,
+            false => Some(extents_of(chunk, array.dims(), "a chunk's extents")?),
+        };
+        array.call.schema.disk = Storage::Hdf5 {
+            dataset: dataset.optional("dataset")?.unwrap_or_default().to_string(),
+            chunk,
+            filters: filters.optional("filters")?.unwrap_or("none").to_string(),
+            is_netcdf,
+        };
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
 pub extern "C" fn penstock_array_set_parts(
     array: Option<&mut Array>,
     dists: Text<'_>,
@@ -529,7 +537,7 @@ pub extern "C" fn penstock_array_disk(
     text: Place<'_, *mut c_char>,
 ) -> c_int {
     give_text(text, || {
-        Ok(disk_words(&needed(array, "the array")?.call.schema.disk))
+        Ok(needed(array, "the array")?.call.schema.disk.to_string())
     })
 }
 

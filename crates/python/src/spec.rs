@@ -82,6 +82,12 @@ fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Storage> {
         "npy" => Storage::RowMajor {
             format: Format::Npy,
         },
+        "hdf5" => Storage::Hdf5 {
+            dataset: words.get_item(1)?.extract()?,
+            chunk: words.get_item(2)?.extract()?,
+            filters: words.get_item(3)?.extract()?,
+            is_netcdf: words.get_item(4)?.extract()?,
+        },
         _ => {
             let dists: String = words.get_item(1)?.extract()?;
             let dists: Dists = dists
@@ -196,6 +202,12 @@ pub fn describe<'py>(py: Python<'py>, schema: &ArraySchema) -> PyResult<Bound<'p
         Storage::RowMajor {
             format: Format::Npy,
         } => described.set_item("disk", ("npy",))?,
+        Storage::Hdf5 {
+            dataset,
+            chunk,
+            filters,
+            is_netcdf,
+        } => described.set_item("disk", ("hdf5", dataset, chunk, filters, is_netcdf))?,
         Storage::Parts(dists, mesh) => {
             described.set_item("disk", ("parts", dists.to_string(), mesh))?;
         }

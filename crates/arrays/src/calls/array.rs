@@ -362,7 +362,12 @@ impl ArrayCall {
         if may_be_raw && !StoredArray::says_what_it_is(path) {
             return StoredArray::open_raw(path, shape, *element);
         }
-        let stored = groups::open(path, Some(name))?;
+        let stored = match disk {
+            Storage::Hdf5 { dataset, .. } if !dataset.is_empty() => {
+                StoredArray::open_dataset(path, dataset)?
+            }
+            _ => groups::open(path, Some(name))?,
+        };
         let there = stored.schema();
         if there.shape != *shape || there.element != *element {
             let cause = format!(

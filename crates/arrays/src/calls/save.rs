@@ -553,6 +553,11 @@ impl Director for SaveDirector {
 fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
     let chunk = match &array.disk {
         Storage::Natural | Storage::Chunks { .. } => return Ok(array.clone()),
+        Storage::Hdf5 { .. } => {
+            let cause = "a group is a Zarr store: use Chunks";
+            let doing = format!("laying out the array {:?}", array.name);
+            return Err(Error::new(Kind::Unsupported, doing, cause));
+        }
         Storage::RowMajor {
             format: Format::Npy,
         } => {

@@ -184,7 +184,11 @@ pub(super) fn check_write(
 
 /// Whether the store itself defines the elements that were never written.
 fn keeps_fill(disk: &Storage) -> bool {
-    matches!(disk, Storage::Natural | Storage::Chunks { .. })
+    match disk {
+        Storage::Natural | Storage::Chunks { .. } => true,
+        Storage::Hdf5 { .. } => !disk.writes_parts(),
+        Storage::RowMajor { .. } | Storage::Parts(..) => false,
+    }
 }
 
 /// The boxes that ranks name for one array of a call.

@@ -12,14 +12,14 @@ use super::sparse::Sparse;
 use super::spread::{self, SpreadArray};
 use super::sums::{CheckMedium, SumMedium};
 use super::update::UpdateMedium;
-use super::{flat, parts, zarr};
+use super::{flat, parts, placed, zarr};
 use crate::fs::direct::{AccessMode, DirectIo};
 
 /// The place and form of the data of one array: all that a server needs to open them.
 ///
 /// The root sends the target to every server in the collective request, so its paths are absolute,
 /// and it holds the metadata that the root has read, so that servers need not read them again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     form: Form,
     way: AccessMode,
@@ -42,7 +42,7 @@ enum Checksums {
 }
 
 /// The form of an array, and where its files are.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Form {
     /// A Zarr array, or rows of one.
     Zarr(zarr::Location),
@@ -50,6 +50,8 @@ pub(crate) enum Form {
     Flat(flat::Location),
     /// One file for each part.
     Parts(parts::Location),
+    /// Chunks, or one run of elements, within a file of several arrays.
+    Placed(placed::Location),
 }
 
 impl Target {
@@ -163,6 +165,7 @@ impl Target {
             Form::Zarr(location) => location.open_write(self.server.0, schema, self.way)?,
             Form::Flat(location) => location.open_write(self.way)?,
             Form::Parts(location) => location.open_write(self.server.0, schema, self.way)?,
+            Form::Placed(location) => location.open_write(schema, self.way)?,
         };
         let medium = match &self.leaves_out {
             Some(fill) => Arc::new(Sparse::new(medium, fill.clone())),
@@ -184,6 +187,7 @@ impl Target {
             Form::Zarr(location) => location.open_read(self.server, schema, self.way)?,
             Form::Flat(location) => location.open_read(self.way)?,
             Form::Parts(location) => location.open_read(self.server, schema, self.way)?,
+            Form::Placed(location) => location.open_read(schema, self.way)?,
         };
         let Checksums::Compare(known) = &self.checksums else {
             return Ok(medium);
@@ -223,6 +227,7 @@ impl Target {
             Form::Zarr(location) => location.open_update(self.server, schema, self.way)?,
             Form::Flat(location) => location.open_write(self.way)?,
             Form::Parts(location) => location.open_update(self.server, schema, self.way)?,
+            Form::Placed(location) => location.open_write(schema, self.way)?,
         };
         Ok(Arc::new(UpdateMedium::new(medium)))
     }
@@ -231,6 +236,7 @@ impl Target {
     pub(crate) fn fill(&self) -> Vec<u8> {
         match &self.form {
             Form::Zarr(location) => location.form.fill(),
+            Form::Placed(location) => location.fill.bytes().to_vec(),
             Form::Flat(_) | Form::Parts(_) => Vec::new(),
         }
     }
@@ -241,6 +247,7 @@ impl Target {
             Form::Zarr(location) => &location.directory,
             Form::Flat(location) => &location.file,
             Form::Parts(location) => location.directory(),
+            Form::Placed(location) => &location.file,
         }
     }
 
@@ -255,6 +262,7 @@ impl Target {
             Form::Zarr(location) => location.place_of(schema, block),
             Form::Flat(location) => Ok(location.place_of(block)),
             Form::Parts(location) => Ok(location.place_of(schema, block)),
+            Form::Placed(location) => Ok(location.place_of(schema, block)),
         }
     }
 
@@ -268,6 +276,7 @@ impl Target {
             Form::Zarr(location) => location.metadata_file(),
             Form::Flat(location) => location.file.clone(),
             Form::Parts(location) => location.schema_file(),
+            Form::Placed(location) => location.file.clone(),
         };
         let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "looking at", &path))?;
         let written = meta.modified().ok();
@@ -279,7 +288,7 @@ impl Target {
         match &self.form {
             Form::Zarr(location) => location.spread.as_ref(),
             Form::Parts(location) => location.spread.as_ref(),
-            Form::Flat(_) => None,
+            Form::Flat(_) | Form::Placed(_) => None,
         }
     }
 
@@ -287,7 +296,7 @@ impl Target {
         match &mut self.form {
             Form::Zarr(location) => location.spread.as_mut(),
             Form::Parts(location) => location.spread.as_mut(),
-            Form::Flat(_) => None,
+            Form::Flat(_) | Form::Placed(_) => None,
         }
     }
 

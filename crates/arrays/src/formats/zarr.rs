@@ -12,6 +12,7 @@
 //! | `shard_update` | changes sub-chunks of shards that are there |
 //! | `shard_form` | the encoding of sub-chunks and indexes of shards |
 //! | `coder` | one codec chain with all of its arguments |
+//! | `fletcher32` | a checksum of HDF5 as a codec |
 //! | `written` | chunk files that are written and closed but perhaps not yet on stable storage |
 //!
 //! | stored | written by | read by |
@@ -29,6 +30,7 @@ mod chunks;
 mod coder;
 pub mod consolidated;
 mod encoded;
+mod fletcher32;
 mod metadata;
 pub mod node;
 mod open;
@@ -40,5 +42,8 @@ mod shards;
 mod written;
 
 pub(crate) use chunks::{Location, remove_chunks_from};
+pub(crate) use coder::Coder;
+pub(crate) use encoded::read_rows;
 pub(crate) use metadata::{ChunkForm, Metadata, array_json, group_json};
 pub use node::{Kind, Node};
+pub(crate) use plain::read_only;

@@ -25,6 +25,8 @@ static IS_WATCHED: AtomicBool = AtomicBool::new(false);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 static CHANGES_MAX: AtomicU64 = AtomicU64::new(u64::MAX);
 static UNSYNCED: Mutex<Losses> = Mutex::new(Losses::new());
+/// The power failures of tests.
+static FAILURES: AtomicU64 = AtomicU64::new(0);
 
 /// The files and directories that a power failure would take.
 struct Losses {
@@ -133,6 +135,7 @@ pub fn no_crash() -> u64 {
 /// # Errors
 /// The error of the operating system.
 pub fn lose_unsynced() -> io::Result<usize> {
+    FAILURES.fetch_add(1, Ordering::SeqCst);
     let Losses { written, made } = std::mem::replace(&mut *unsynced(), Losses::new());
     let mut lost = 0;
     for (path, written) in written {
@@ -152,6 +155,12 @@ pub fn lose_unsynced() -> io::Result<usize> {
         lost += 1;
     }
     Ok(lost)
+}
+
+/// A number that is another one after the machine has started anew, as after a power failure.
+pub(crate) fn boot() -> u64 {
+    let named = std::fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    u64::from(crc32c::crc32c(&named)) << 32 | FAILURES.load(Ordering::SeqCst)
 }
 
 /// The fate of a change.

@@ -150,6 +150,12 @@ impl Temporary {
         Ok(None)
     }
 
+    /// The path of the temporary of writes to the file or directory at `path`.
+    pub(crate) fn path_of(path: &Path) -> Option<PathBuf> {
+        let (parent, name) = (path.parent()?, path.file_name()?);
+        Some(named(parent, &stem(name, None)))
+    }
+
     /// Keeps the temporary when it is dropped, so that another process can go on with it.
     pub(crate) fn keep(&mut self) {
         self.stays = true;
@@ -163,6 +169,11 @@ impl Temporary {
     pub(crate) fn sync(&self) -> Result<()> {
         files::sync_path(&self.path)?;
         sync_parent(&self.path)
+    }
+
+    /// The path of the temporary itself.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The path of the file or directory that will replace the target.

@@ -12,10 +12,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_hdf5::is_hdf5;
 use penstock_layout::{DiskSchema, Order, exact};
 
 use super::witness::Witness;
 use crate::dtype::{ByteOrder, ElementType};
+use crate::formats::hdf5;
 use crate::formats::parts::part_path;
 use crate::formats::sidecar::{self, Sidecar};
 use crate::formats::spread::{SPREAD, Spread, SpreadArray, is_template, of_server};
@@ -43,8 +45,8 @@ enum Form {
     Zarr(Box<Metadata>),
     /// One object in this order.
     Flat(Order),
-    /// The schema of the array.
-    Parts,
+    /// The schema of the array says it.
+    Schema,
 }
 
 /// The lengths of arrays in groups: for a group's path and an array's name, the extent of the first
@@ -69,6 +71,9 @@ impl StoredArray {
     /// As [`StoredArray::open`], and the errors of `lengths`.
     pub(crate) fn open_with(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Result<Self> {
         let path = absolute(path)?;
+        if let Some((file, dataset)) = hdf5::name::split(&path) {
+            return open_dataset(&file, &dataset, name);
+        }
         if is_template(&path) {
             let mut stored = Self::open_with(&of_server(&path, 0), name, lengths)?;
             stored.target.move_to(&path);
@@ -77,6 +82,9 @@ impl StoredArray {
         let found = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
         if found.is_dir() {
             return open_directory(&path, name, lengths);
+        }
+        if File::open(&path).is_ok_and(|file| is_hdf5(&file)) {
+            return open_dataset(&path, "", name);
         }
         // A raw file and its sidecar may both be replaced while they are opened.
         for _ in 1..OPEN_TRIES_MAX {
@@ -89,9 +97,23 @@ impl StoredArray {
         open_file(&path, name)
     }
 
+    /// Opens the dataset of an HDF5 file; the path may name it, too.
+    ///
+    /// # Errors
+    /// As [`StoredArray::open`].
+    pub fn open_dataset(path: &Path, dataset: &str) -> Result<Self> {
+        let path = absolute(path)?;
+        let (file, _) = hdf5::name::split(&path).unwrap_or((path, String::new()));
+        open_dataset(&file, &hdf5::name::tidy(dataset), None)
+    }
+
     /// Whether `path` describes itself: a directory, or a `.npy` file.
     pub fn says_what_it_is(path: &Path) -> bool {
-        is_template(path) || path.is_dir() || begins_as_npy(path).unwrap_or(false)
+        is_template(path)
+            || path.is_dir()
+            || hdf5::name::split(path).is_some()
+            || begins_as_npy(path).unwrap_or(false)
+            || File::open(path).is_ok_and(|file| is_hdf5(&file))
     }
 
     /// Opens a raw file whose shape and element type the caller knows. Without a sidecar, the file
@@ -146,7 +168,7 @@ impl StoredArray {
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         match &self.form {
             Form::Zarr(metadata) => metadata.disk_schema(block_bytes_max),
-            Form::Parts => self.schema.disk_schema(block_bytes_max),
+            Form::Schema => self.schema.disk_schema(block_bytes_max),
             Form::Flat(order) => {
                 let (shape, width) = (&self.schema.shape, self.schema.element.width());
                 DiskSchema::flat(shape, width, *order, block_bytes_max)
@@ -192,6 +214,59 @@ impl StoredArray {
             target: Target::new(formats::Form::Flat(location)),
             form: Form::Flat(layout),
         })
+    }
+}
+
+/// Opens a dataset of an HDF5 file: the one of that path, whatever it is called, or the one of that
+/// name below the path, or else the only one there.
+fn open_dataset(file: &Path, path: &str, name: Option<&str>) -> Result<StoredArray> {
+    // The metadata may change while they are read.
+    for _ in 1..OPEN_TRIES_MAX {
+        let witness = Witness::of_all([file.to_path_buf()]);
+        let opened = try_to_open_dataset(file, path, name);
+        if witness.check().is_ok() {
+            return opened;
+        }
+    }
+    try_to_open_dataset(file, path, name)
+}
+
+fn try_to_open_dataset(file: &Path, path: &str, name: Option<&str>) -> Result<StoredArray> {
+    let opened = hdf5::describe::open(file)?;
+    let is_dataset = !path.is_empty() && opened.dataset(path)?.is_some();
+    let dataset = match (is_dataset, name) {
+        (true, _) => path.to_string(),
+        (false, Some(name)) => format!("{path}{}", hdf5::name::tidy(name)),
+        (false, None) => {
+            let below = format!("{path}/");
+            let mut arrays = hdf5::describe::arrays_of(&opened)?;
+            arrays.retain(|array| array.starts_with(&below));
+            only_of(file, arrays)?
+        }
+    };
+    let (schema, form) = hdf5::describe::describe(&opened, file, &dataset)?;
+    // The root finds metadata that do not fit together here, before every server would.
+    schema.disk_schema(1).map_err(|e| e.at(file))?;
+    Ok(StoredArray {
+        schema,
+        target: Target::new(form),
+        form: Form::Schema,
+    })
+}
+
+/// The only array of several.
+fn only_of(path: &Path, mut arrays: Vec<String>) -> Result<String> {
+    match (arrays.pop(), arrays.is_empty()) {
+        (Some(only), true) => Ok(only),
+        (None, _) => {
+            let cause = "it holds no array";
+            Err(Error::new(Kind::Missing, "opening", cause).at(path))
+        }
+        (Some(last), false) => {
+            arrays.push(last);
+            let cause = format!("it holds several arrays; name one of {}", arrays.join(", "));
+            Err(Error::new(Kind::Schema, "opening", cause).at(path))
+        }
     }
 }
 
@@ -342,21 +417,8 @@ fn open_in_group(group: &Node, name: Option<&str>, lengths: Lengths<'_>) -> Resu
             _ => Err(no_such_array(path, name, &arrays_in(group)?)),
         };
     }
-    let arrays = arrays_in(group)?;
-    match arrays.as_slice() {
-        [only] => open_in_group(group, Some(only), lengths),
-        [] => {
-            let cause = "the group holds no array";
-            Err(Error::new(Kind::Missing, "opening", cause).at(path))
-        }
-        several => {
-            let cause = format!(
-                "the group holds several arrays; name one of {}",
-                several.join(", ")
-            );
-            Err(Error::new(Kind::Schema, "opening", cause).at(path))
-        }
-    }
+    let only = only_of(path, arrays_in(group)?)?;
+    open_in_group(group, Some(&only), lengths)
 }
 
 /// The names of the arrays of a group.
@@ -429,6 +491,6 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<StoredArray> {
     Ok(StoredArray {
         schema,
         target: Target::new(formats::Form::Parts(location)),
-        form: Form::Parts,
+        form: Form::Schema,
     })
 }

@@ -23,8 +23,8 @@ impl Witness {
         Self::of_all([path.to_path_buf(), path.join(name)])
     }
 
-    /// Notes the identities of two paths.
-    pub fn of_all(paths: [PathBuf; 2]) -> Self {
+    /// Notes the identities of paths.
+    pub fn of_all(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self(
             paths
                 .into_iter()

@@ -41,6 +41,11 @@ impl Pending {
             Form::Zarr(location) => change_chunks(location),
             Form::Flat(location) => change_file(path, location),
             Form::Parts(location) => change_parts(&of_server(path, 0), stored.schema(), location),
+            Form::Placed(_) => {
+                let cause = "a part of a dataset is not written by itself: write all of it, or open it \
+                    to be changed in place";
+                Err(Error::new(Kind::Unsupported, "writing a part of", cause).at(path))
+            }
         }
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
 }
 
 /// The error for something else at the array's path.
-fn in_the_way(path: &Path, cause: &str) -> Error {
+pub(super) fn in_the_way(path: &Path, cause: &str) -> Error {
     Error::new(Kind::Schema, "writing", cause).at(path)
 }
 
@@ -207,7 +207,7 @@ pub(crate) fn check_parts(path: &Path, name: &str) -> Result<()> {
     writable(path)
 }
 
-fn writable(path: &Path) -> Result<()> {
+pub(super) fn writable(path: &Path) -> Result<()> {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK)
         .map_err(|e| Error::io(&e.into(), "writing", path))
 }

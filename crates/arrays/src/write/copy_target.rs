@@ -17,14 +17,14 @@ use penstock_engine::{Error, Result};
 use serde_json::Value;
 
 use super::checks::{check_node, resolve};
-use super::pending::{Keys, chunks_in, file_at, in_group, lay_out, parts_at};
+use super::pending::{Keys, chunks_in, lay_out, place_of};
 use super::place::{Place, SIDECAR};
 use crate::formats::Target;
 use crate::formats::zarr::{self, consolidated};
 use crate::fs::files::{self, make_directory, read_if_there};
 use crate::fs::ops;
 use crate::fs::temporary::Temporary;
-use crate::schema::{ArraySchema, Storage, part_mesh};
+use crate::schema::ArraySchema;
 
 /// The files of a temporary: the journal that describes the copy, and the list of finished slabs.
 const JOURNAL: &str = "journal.json";
@@ -70,19 +70,13 @@ impl CopyTarget {
     /// # Errors
     /// As [`super::Pending::create`].
     pub(crate) fn create_or_resume(path: &Path, goal: &Goal<'_>, journal: &str) -> Result<Self> {
-        let path = resolve(path)?;
         let place = match goal {
             Goal::Tree(_) => {
+                let path = resolve(path)?;
                 check_node(&path)?;
                 Place::Directory { path, base: None }
             }
-            Goal::Array(schema) => match &schema.disk {
-                Storage::Natural | Storage::Chunks { .. } => in_group(path, &schema.name)?,
-                Storage::RowMajor { format } => file_at(path, *format)?,
-                Storage::Parts(dists, mesh) => {
-                    parts_at(path, schema, &part_mesh(dists, mesh), true)?
-                }
-            },
+            Goal::Array(schema) => place_of(path, schema)?,
         };
         let is_same = |directory: &Path| {
             let there = read_if_there(&directory.join(JOURNAL));

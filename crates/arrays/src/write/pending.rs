@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 
 use super::checks::{check_file, check_group, check_parts, resolve};
+use super::dataset::DatasetPlace;
 use super::place::{Place, SIDECAR};
 use crate::dtype::ByteOrder;
 use crate::formats::parts::part_path;
@@ -70,13 +71,7 @@ impl Pending {
     /// [`Kind::Busy`] when another job is writing the same array. Nothing is touched then.
     pub fn create(path: &Path, schema: &ArraySchema, keys: Keys) -> Result<Self> {
         schema.disk_schema(1)?;
-        let path = resolve(path)?;
-        let place = match &schema.disk {
-            Storage::Natural | Storage::Chunks { .. } => in_group(path, &schema.name)?,
-            Storage::RowMajor { format } => file_at(path, *format)?,
-            Storage::Parts(dists, mesh) => parts_at(path, schema, &part_mesh(dists, mesh), true)?,
-        };
-        Self::begin(place, schema, keys, None)
+        Self::begin(place_of(path, schema)?, schema, keys, None)
     }
 
     /// Makes an array that is spread over servers, otherwise as [`Pending::create`]. `template`
@@ -90,7 +85,7 @@ impl Pending {
             std::path::absolute(template).map_err(|e| Error::io(&e, "looking for", template))?;
         let first = of_server(&template, 0);
         schema.disk_schema(1)?;
-        if matches!(schema.disk, Storage::RowMajor { .. }) {
+        if matches!(schema.disk, Storage::RowMajor { .. } | Storage::Hdf5 { .. }) {
             let cause = "one file cannot be spread over servers: use Chunks, a Distribution, or natural chunking";
             return Err(Error::new(Kind::Unsupported, "writing", cause).at(&template));
         }
@@ -116,7 +111,10 @@ impl Pending {
         spread: Option<SpreadArray>,
     ) -> Result<Self> {
         let temporary = place.temporary()?;
-        let form = lay_out(&temporary, schema, keys, spread, false)?;
+        let form = match &place {
+            Place::Dataset(place) => place.lay_out(&temporary)?,
+            _ => lay_out(&temporary, schema, keys, spread, false)?,
+        };
         Ok(Self::new(temporary, Target::new(form), place))
     }
 
@@ -152,6 +150,9 @@ impl Pending {
 
     /// The files that the root has made for the servers, and that are yet to be synced.
     pub(super) fn laid_out(&self) -> Vec<PathBuf> {
+        if matches!(self.place, Place::Dataset(_)) {
+            return Vec::new(); // its place syncs what it makes
+        }
         let data = self.temporary.data();
         let metadata = [
             data.join("zarr.json"),
@@ -160,6 +161,18 @@ impl Pending {
         ];
         let there = metadata.into_iter().filter(|path| path.exists());
         std::iter::once(data.clone()).chain(there).collect()
+    }
+}
+
+/// The place of an array that is written to one place.
+pub(super) fn place_of(path: &Path, schema: &ArraySchema) -> Result<Place> {
+    match &schema.disk {
+        Storage::Natural | Storage::Chunks { .. } => in_group(resolve(path)?, &schema.name),
+        Storage::RowMajor { format } => file_at(resolve(path)?, *format),
+        Storage::Parts(dists, mesh) => {
+            parts_at(resolve(path)?, schema, &part_mesh(dists, mesh), true)
+        }
+        Storage::Hdf5 { .. } => Ok(Place::Dataset(Box::new(DatasetPlace::new(path, schema)?))),
     }
 }
 
@@ -202,7 +215,7 @@ pub(super) fn parts_at(
 }
 
 /// Makes everything of an array but its elements in a temporary, unless `is_there`, and gives the
-/// form that servers open.
+/// form that servers open. The array is no dataset of a file.
 pub(super) fn lay_out(
     temporary: &Temporary,
     schema: &ArraySchema,
@@ -240,6 +253,10 @@ pub(super) fn lay_out(
                 element: schema.element,
                 order: ByteOrder::NATIVE,
             }))
+        }
+        Storage::Hdf5 { .. } => {
+            let cause = "a dataset of a file is laid out by its place";
+            Err(Error::new(Kind::Unsupported, "writing", cause).at(&data))
         }
         Storage::Parts(dists, mesh) => {
             if !is_there {

@@ -45,6 +45,10 @@ impl StoredArray {
                 }
             }
             Form::Flat(location) => of_itself(resolve(&location.file)?),
+            Form::Placed(location) => {
+                location.check_updatable()?;
+                of_itself(resolve(&location.file)?)
+            }
             Form::Parts(_) => of_itself(resolve(&of_server(path, 0))?),
         };
         let temporary = Temporary::create(&beside, name.as_deref(), &target)?;

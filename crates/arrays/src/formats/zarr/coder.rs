@@ -1,18 +1,25 @@
 //! One codec chain with all of its arguments.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 
 use penstock_engine::{Error, Kind, Result};
+use serde_json::Value;
 use zarrs::array::{
-    ArrayToBytesCodecTraits, BytesRepresentation, CodecChain, CodecError, CodecOptions, DataType,
-    FillValue,
+    ArrayToBytesCodecTraits, BytesRepresentation, BytesToBytesCodecTraits, Codec, CodecChain,
+    CodecError, CodecOptions, DataType, FillValue,
 };
+use zarrs::metadata::v3::MetadataV3;
+
+use super::fletcher32::{self, Fletcher32};
+use crate::dtype::ElementType;
+use crate::fill::{self, Fill};
 
 /// Encodes and decodes chunks, or sub-chunks, of one shape.
 #[derive(Clone)]
-pub(super) struct Coder {
+pub(crate) struct Coder {
     pub(super) chain: Arc<CodecChain>,
     pub(super) data_type: DataType,
     pub(super) fill_value: FillValue,
@@ -20,8 +27,45 @@ pub(super) struct Coder {
 }
 
 impl Coder {
+    /// The coder of chunks of these extents by a codec chain in Zarr's words.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for a codec that is not known.
+    pub(crate) fn of_chain(
+        chain: &[Value],
+        element: ElementType,
+        fill: &Fill,
+        chunk: &[u64],
+    ) -> Result<Self> {
+        let unknown = |e: &dyn Display| Error::new(Kind::Unsupported, "reading the codecs", e);
+        options(); // this call lets zarrs make its global state now
+        let codecs = serde_json::from_value::<Vec<MetadataV3>>(Value::from(chain.to_vec()));
+        let codecs = codecs.map_err(|e| unknown(&e))?;
+        let (mut of_arrays, mut to_bytes, mut of_bytes) = (Vec::new(), None, Vec::new());
+        for codec in &codecs {
+            if codec.name() == fletcher32::NAME {
+                of_bytes.push(Arc::new(Fletcher32).into_dyn());
+                continue;
+            }
+            match Codec::from_metadata(codec).map_err(|e| unknown(&e))? {
+                Codec::ArrayToArray(codec) => of_arrays.push(codec),
+                Codec::ArrayToBytes(codec) => to_bytes = Some(codec),
+                Codec::BytesToBytes(codec) => of_bytes.push(codec),
+            }
+        }
+        let to_bytes = to_bytes.ok_or_else(|| unknown(&"no codec makes bytes of elements"))?;
+        let extents = chunk.iter().map(|&extent| NonZeroU64::new(extent));
+        let extents: Option<Vec<NonZeroU64>> = extents.collect();
+        Ok(Self {
+            chain: Arc::new(CodecChain::new(of_arrays, to_bytes, of_bytes)),
+            data_type: fill::data_type(element).ok_or_else(|| unknown(&element))?,
+            fill_value: FillValue::new(fill.element(element)),
+            shape: extents.ok_or_else(|| unknown(&"a chunk without elements"))?,
+        })
+    }
+
     /// Encodes elements for the disk. Elements that need no encoding are borrowed.
-    pub(super) fn encode<'a>(&self, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
+    pub(crate) fn encode<'a>(&self, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
         let elements = Cow::Borrowed(data).into();
         let chain = self.chain.as_ref();
         chain
@@ -36,7 +80,7 @@ impl Coder {
     }
 
     /// Decodes bytes from disk into elements.
-    pub(super) fn decode(&self, encoded: &[u8], data: &mut [u8]) -> Result<()> {
+    pub(crate) fn decode(&self, encoded: &[u8], data: &mut [u8]) -> Result<()> {
         let wrong = |e| Error::new(kind(&e, Kind::Damaged), "decoding", e);
         let bytes = Cow::Borrowed(encoded);
         let chain = self.chain.as_ref();

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use penstock_engine::{Error, Result};
-use penstock_layout::{Block, exact};
+use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::memory::buffer::fill;
@@ -100,7 +100,7 @@ impl Medium for Writer {
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
         let read = |data: &mut [u8]| self.read_chunk(block.object, data);
-        read_rows(&self.chunks, block, data, read)
+        read_rows(&self.chunks.schema, block, data, read)
     }
 
     fn moves_parts(&self) -> bool {
@@ -151,7 +151,7 @@ impl Medium for Reader {
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
         let read = |data: &mut [u8]| read_chunk(&self.chunks, &self.coder, block.object, data);
-        read_rows(&self.chunks, block, data, read)
+        read_rows(&self.chunks.schema, block, data, read)
     }
 
     fn moves_parts(&self) -> bool {
@@ -176,19 +176,19 @@ impl Medium for Reader {
 }
 
 /// Reads a block, which is all of a chunk or rows of it, from the whole chunk.
-fn read_rows(
-    chunks: &Chunks,
+pub(crate) fn read_rows(
+    schema: &DiskSchema,
     block: &Block,
     data: &mut [u8],
     read: impl FnOnce(&mut [u8]) -> Result<()>,
 ) -> Result<()> {
-    let bytes = chunks.bytes(block.object);
+    let bytes = schema.chunk_bytes(block.object);
     if data.len() as u64 == bytes {
         return read(data);
     }
     let mut whole = files::zeros(bytes)?;
     read(&mut whole)?;
-    let start = exact::<usize>(chunks.offset(block));
+    let start = exact::<usize>(schema.offset_in_chunk(block.object) + block.offset);
     data.copy_from_slice(&whole[start..start + data.len()]);
     Ok(())
 }

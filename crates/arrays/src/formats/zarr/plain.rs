@@ -337,7 +337,7 @@ fn check_length(file: &File, bytes: u64, path: &Path) -> Result<()> {
 }
 
 /// The error of a write to an array that is open for reading.
-pub(super) fn read_only(path: &Path) -> Error {
+pub(crate) fn read_only(path: &Path) -> Error {
     Error::new(Kind::ReadOnly, "writing", "the array is open for reading").at(path)
 }
 

@@ -1,0 +1,155 @@
+//! What a dataset is, as an array's schema, and where its elements are.
+
+use std::fs::File;
+use std::path::Path;
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_hdf5::{Chunk, Dataset, Hdf5File, Storage as Stored};
+use penstock_layout::DiskSchema;
+
+use super::journal::Journal;
+use super::{attributes, filters};
+use crate::dtype::{self, ByteOrder, ElementType};
+use crate::fill::Fill;
+use crate::formats::{Form, placed};
+use crate::fs::files::damaged;
+use crate::schema::{ArraySchema, Storage};
+
+/// Opens a file to look at it, as it is or as a killed process would have left it.
+///
+/// # Errors
+/// [`Kind::Damaged`] when the library cannot read it.
+pub(crate) fn open(path: &Path) -> Result<Hdf5File> {
+    let left = Journal::left(path)?;
+    let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
+    let over = left.map(|journal| journal.changes()).unwrap_or_default();
+    Hdf5File::open(file, path, &over)
+}
+
+/// The schema of a dataset, and the form that servers read.
+///
+/// # Errors
+/// [`Kind::Missing`] when there is no such dataset; [`Kind::Unsupported`] for element types,
+/// filters and storage that servers do not read; [`Kind::Damaged`] when its metadata do not fit
+/// together.
+pub(crate) fn describe(file: &Hdf5File, path: &Path, dataset: &str) -> Result<(ArraySchema, Form)> {
+    let Some(found) = file.dataset(dataset)? else {
+        let mut there = arrays_of(file)?;
+        there.truncate(20);
+        let cause = format!(
+            "there is no dataset {dataset}; datasets there: {}",
+            there.join(", ")
+        );
+        return Err(Error::new(Kind::Missing, "opening", cause).at(path));
+    };
+    let refused = |what: &str| {
+        let cause = format!("{what} of {dataset} is nothing that servers read");
+        Error::new(Kind::Unsupported, "opening", cause).at(path)
+    };
+    let word = found
+        .element
+        .as_deref()
+        .ok_or_else(|| refused("the element type"))?;
+    let (element, order) = ElementType::parse(word).map_err(|_| refused("the element type"))?;
+    let fill = fill_of(&found, element, order).map_err(|e| e.at(path))?;
+    let (chunk, places) = match found.storage {
+        Stored::Contiguous(Some(start)) => (None, placed::Places::Run(start)),
+        Stored::Contiguous(None) => (None, placed::Places::Known(Vec::new())),
+        Stored::Chunked { chunk, chunks } => {
+            let width = element.width();
+            let grid =
+                DiskSchema::chunked(&found.shape, width, &chunk).map_err(|e| damaged(path, e))?;
+            let known = placed::Places::Known(places_of(&grid, &chunks, path)?);
+            (Some(chunk), known)
+        }
+        Stored::Other => return Err(refused("the storage")),
+    };
+    let codecs = filters::codecs(&found.filters, element);
+    let words = filters::words(&found.filters);
+    let (Some(codecs), Some(filters)) = (codecs, words) else {
+        return Err(refused("a filter"));
+    };
+    let name = dataset.rsplit('/').next().unwrap_or(dataset);
+    let disk = Storage::Hdf5 {
+        dataset: dataset.to_string(),
+        chunk,
+        filters,
+        is_netcdf: file.is_netcdf(),
+    };
+    let schema = ArraySchema {
+        dimension_names: found.dimensions.into_iter().collect(),
+        attributes: attributes::to_json(found.attributes),
+        fill: fill.clone(),
+        ..ArraySchema::new(name, &found.shape, element, disk)
+    };
+    let form = Form::Placed(placed::Location {
+        file: path.to_path_buf(),
+        element,
+        order,
+        fill,
+        codecs,
+        places,
+    });
+    Ok((schema, form))
+}
+
+/// The datasets of a file, without those that only stand for a dimension.
+///
+/// # Errors
+/// [`Kind::Damaged`] when the library cannot read it.
+pub(crate) fn arrays_of(file: &Hdf5File) -> Result<Vec<String>> {
+    let mut arrays = Vec::new();
+    for dataset in file.datasets()? {
+        if !file.is_bare_dimension(&dataset)? {
+            arrays.push(dataset);
+        }
+    }
+    Ok(arrays)
+}
+
+fn fill_of(found: &Dataset, element: ElementType, order: ByteOrder) -> Result<Fill> {
+    if found.fill.is_empty() {
+        return Ok(Fill::default());
+    }
+    let mut fill = found.fill.clone();
+    dtype::swap(&mut fill, element.swap_width_from(order));
+    Fill::new(element, &fill)
+}
+
+/// The places of chunks, by object.
+fn places_of(
+    grid: &DiskSchema,
+    chunks: &[Chunk],
+    path: &Path,
+) -> Result<Vec<Option<placed::Place>>> {
+    let counts = grid.grid();
+    let objects = usize::try_from(grid.objects()).map_err(|e| damaged(path, e))?;
+    let mut places = Vec::new();
+    places
+        .try_reserve_exact(objects)
+        .map_err(|e| damaged(path, e))?;
+    places.resize(objects, None);
+    for chunk in chunks {
+        let mut object = 0;
+        for ((start, extent), count) in chunk.start.iter().zip(grid.chunk()).zip(&counts) {
+            let index = start / extent;
+            if index >= *count || start % extent != 0 {
+                return Err(damaged(
+                    path,
+                    format!("a chunk begins at {:?}", chunk.start),
+                ));
+            }
+            object = object * count + index;
+        }
+        let place = placed::Place {
+            at: chunk.place,
+            bytes: chunk.bytes,
+            skipped: chunk.skipped,
+        };
+        let place_of = usize::try_from(object)
+            .ok()
+            .and_then(|object| places.get_mut(object));
+        *place_of.ok_or_else(|| damaged(path, "a chunk is out of the dataset"))? = Some(place);
+    }
+    Ok(places)
+}

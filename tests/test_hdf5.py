@@ -1,0 +1,391 @@
+"""HDF5 and NetCDF-4 files: what Penstock writes others read, and the other way."""
+
+from __future__ import annotations
+
+import fcntl
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import h5py
+import hdf5plugin
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+from helpers import alone, leftovers, ramp, same_bits, values
+
+import penstock as ps
+
+SHAPE = (7, 11, 5)
+DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]
+FILTERS = [
+    "none",
+    "shuffle",
+    "deflate:1",
+    "fletcher32",
+    "shuffle+deflate+fletcher32",
+    "zstd",
+    "shuffle+bzip2:3",
+]
+CHUNKS = [None, SHAPE, (3, 4, 2), (1, 1, 1), (10, 20, 30)]
+
+
+def write(path: Path, array: ps.Array, data: np.ndarray, **how) -> None:
+    """Write by three ranks, of which each has a block."""
+    memory = ps.Distribution(",".join(["BLOCK"] + ["*"] * (data.ndim - 1)), (3,))
+    array = array.with_memory(memory) if data.ndim else array
+
+    def rank(s: ps.Session) -> None:
+        if data.ndim == 0:
+            s.write(path, array, data, **how)
+            return
+        s.write(path, array, np.ascontiguousarray(data[array.local_slices(s.rank)]), **how)
+
+    ps.run(rank, 3, servers=2)
+
+
+def read(path: str | Path, array: ps.Array) -> np.ndarray:
+    """Read all by one rank, with three servers."""
+    return ps.run(lambda s: s.read(path, array), 1, servers=3)[0]
+
+
+def of(data: np.ndarray, disk=None, **more) -> ps.Array:
+    return ps.Array("u", data.shape, data.dtype, disk=disk, **more)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_h5py_reads_every_dtype(dtype, tmp_path):
+    data = values(SHAPE, dtype, 1)
+    for chunks, filters in ((None, "none"), ((3, 4, 2), "none"), ((3, 4, 2), "shuffle+deflate")):
+        write(tmp_path / "x.h5", of(data, ps.HDF5(chunks, filters=filters)), data)
+        with h5py.File(tmp_path / "x.h5") as file:
+            assert file["u"].dtype == data.dtype and file["u"].chunks == chunks
+            assert same_bits(file["u"][...], data)
+        assert same_bits(read(tmp_path / "x.h5", of(data)), data)
+
+
+@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize("chunks", CHUNKS[1:])
+def test_h5py_reads_every_filter_and_chunk(chunks, filters, tmp_path):
+    data = values(SHAPE, "f8", 2)
+    write(tmp_path / "x.h5", of(data, ps.HDF5(chunks, "/a/b/u", filters)), data)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert file["a/b/u"].chunks == tuple(map(min, chunks, SHAPE))
+        assert same_bits(file["a/b/u"][...], data)
+    assert same_bits(read(f"{tmp_path}/x.h5:/a/b/u", of(data)), data)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype not in ("?", "i1", "u1")])
+def test_what_h5py_writes_is_read_in_both_byte_orders(dtype, order, tmp_path):
+    data = values(SHAPE, dtype, 3)
+    stored = data.astype(data.dtype.newbyteorder(order))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["flat"] = stored
+        file.create_dataset("chunked", data=stored, chunks=(3, 4, 2))
+        file.create_dataset("packed", data=stored, chunks=(3, 4, 2), compression=4, shuffle=True)
+    for name in ("flat", "chunked", "packed"):
+        assert same_bits(read(f"{tmp_path}/x.h5:/{name}", of(data)), data), name
+
+
+FILTERS_OF_H5PY = {
+    "shuffle": {"shuffle": True},
+    "gzip": {"compression": 9},
+    "fletcher32": {"fletcher32": True},
+    "all": {"shuffle": True, "compression": 1, "fletcher32": True},
+    "zstd": dict(hdf5plugin.Zstd(7)),
+    "blosc": dict(hdf5plugin.Blosc("zstd", 3, hdf5plugin.Blosc.BITSHUFFLE)),
+    "bzip2": dict(hdf5plugin.BZip2()),
+}
+
+
+@pytest.mark.parametrize("libver", ["earliest", "latest"])
+@pytest.mark.parametrize("filters", FILTERS_OF_H5PY.values(), ids=FILTERS_OF_H5PY)
+def test_every_filter_and_chunk_index_of_h5py_is_read(filters, libver, tmp_path):
+    data = values(SHAPE, "f4", 4)
+    data[0] = 0
+    extents = {
+        "fixed": SHAPE,
+        "one": (None, *SHAPE[1:]),
+        "more": (None, *SHAPE[1:-1], None),
+        "limited": tuple(2 * n for n in SHAPE),
+    }
+    with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
+        for name, most in extents.items():
+            file.create_dataset(name, data=data, chunks=(3, 4, 2), maxshape=most, **filters)
+        sparse = file.create_dataset(
+            "sparse", SHAPE, "f4", chunks=(3, 4, 2), fillvalue=7, **filters
+        )
+        sparse[3:6, 4:8, 2:4] = 1
+        shrunk = file.create_dataset(
+            "shrunk", data=data, chunks=(2, 2, 2), maxshape=SHAPE, **filters
+        )
+        shrunk.resize((3, 11, 4))
+    for name in extents:
+        assert same_bits(read(f"{tmp_path}/x.h5:/{name}", of(data)), data), name
+    wanted = np.full(SHAPE, 7, "f4")
+    wanted[3:6, 4:8, 2:4] = 1
+    assert same_bits(read(f"{tmp_path}/x.h5:/sparse", of(data)), wanted)
+    shrunk = np.ascontiguousarray(data[:3, :, :4])
+    assert same_bits(read(f"{tmp_path}/x.h5:/shrunk", of(shrunk)), shrunk)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (1,), (5,)])
+def test_arrays_without_dimensions_and_without_elements(shape, tmp_path):
+    data = values(shape, "f8", 5)
+    ways = [ps.HDF5(dataset="/plain")]
+    if shape:
+        ways += [ps.HDF5(2, "/chunked") if len(shape) == 1 else ps.HDF5((2, 2), "/chunked")]
+        ways += [ps.HDF5((2,) * len(shape), "/packed", "deflate")]
+    for way in ways:
+        write(tmp_path / "x.h5", of(data, way), data)
+        with h5py.File(tmp_path / "x.h5") as file:
+            assert same_bits(np.asarray(file[way.dataset][...]), data)
+        assert same_bits(read(f"{tmp_path}/x.h5:{way.dataset}", of(data)), data)
+
+
+def test_elements_that_nobody_holds_are_the_fill_value(tmp_path):
+    wanted = np.full((6, 8), -1.5)
+    wanted[2:4, 1:5] = 9
+    for chunks, filters in ((None, "none"), ((4, 4), "none"), ((4, 4), "deflate")):
+        array = ps.Array("u", (6, 8), "f8", disk=ps.HDF5(chunks, filters=filters), fill_value=-1.5)
+        array = array.with_memory(ps.Boxes((2, 1), (2, 4)))
+        with ps.Session() as s:
+            s.write(tmp_path / "x.h5", array, np.full((2, 4), 9.0))
+            with h5py.File(tmp_path / "x.h5") as file:
+                assert file["u"].fillvalue == -1.5
+                assert same_bits(file["u"][...], wanted)
+            assert same_bits(s.read(tmp_path / "x.h5", ps.Array("u", (6, 8), "f8")), wanted)
+
+
+@pytest.mark.parametrize("strategy", ["disk-directed", "two-phase", "independent", "caching"])
+def test_every_strategy_writes_datasets_without_filters(strategy, tmp_path):
+    data = values((12, 8), "i4", 6)
+    for chunks in (None, (4, 8)):
+        write(tmp_path / "x.h5", of(data, ps.HDF5(chunks)), data, strategy=strategy)
+        with h5py.File(tmp_path / "x.h5") as file:
+            assert same_bits(file["u"][...], data)
+        got = ps.run(lambda s: s.read(tmp_path / "x.h5", of(data), strategy=strategy), 1)[0]
+        assert same_bits(got, data)
+
+
+def test_split_collectives_and_direct_io(tmp_path):
+    data = values((600, 400), "f8", 7)
+    with ps.Session(direct=True, servers=2) as s:
+        for chunks, filters in (
+            (None, "none"),
+            ((100, 100), "none"),
+            ((100, 100), "shuffle+zstd:1"),
+        ):
+            array = of(data, ps.HDF5(chunks, filters=filters))
+            s.begin_write(tmp_path / "x.h5", array, data).end()
+            with h5py.File(tmp_path / "x.h5") as file:
+                assert same_bits(file["u"][...], data)
+            assert same_bits(s.read(tmp_path / "x.h5", array), data)
+
+
+def test_attributes_and_dimensions(tmp_path):
+    data = values((3, 4), "f4", 8)
+    attrs = {"units": "K", "n": 3, "x": 1.5, "yes": True, "list": [1, 2], "names": ["a", "bc"]}
+    attrs |= {"nan": float("nan"), "größe": "µm"}
+    array = of(data, ps.HDF5(), dims=("y", "x"), attrs=attrs)
+    with ps.Session() as s:
+        s.write(tmp_path / "x.h5", array, data)
+        s.write(tmp_path / "x.nc", array.with_disk(ps.NetCDF()), data)
+    with h5py.File(tmp_path / "x.h5") as file:
+        there = dict(file["u"].attrs)
+        assert [dim.label for dim in file["u"].dims] == ["y", "x"]
+        assert there["units"] == "K" and there["größe"] == "µm" and there["n"] == 3
+        assert there["yes"] and np.isnan(there["nan"]) and list(there["names"]) == ["a", "bc"]
+    for path in ("x.h5", "x.nc"):
+        with ps.Session() as s:
+            found = s.open(tmp_path / path)
+        assert found.dims == ("y", "x")
+        assert found.attrs["nan"] != found.attrs.pop("nan")
+        assert found.attrs == {name: value for name, value in attrs.items() if name != "nan"}
+
+
+@pytest.mark.parametrize("attrs", [{"a": {}}, {"a": None}, {"a": [1, "x"]}])
+def test_attributes_that_hdf5_does_not_have_are_refused(attrs, tmp_path):
+    data = np.zeros(3)
+    with ps.Session() as s, pytest.raises(ps.UnsupportedError, match='"a"'):
+        s.write(tmp_path / "x.h5", of(data, ps.HDF5(), attrs=attrs), data)
+    assert not list(tmp_path.iterdir())
+
+
+def test_netcdf_is_read_by_its_programs(tmp_path):
+    data = ramp((3, 4, 5))
+    path = tmp_path / "x.nc"
+    array = of(data, ps.NetCDF((2, 2, 2), filters="shuffle+deflate"), dims=("t", "y", "x"))
+    array = array.with_disk(ps.NetCDF((2, 2, 2), filters="shuffle+deflate"))
+    x = ps.Array("x", 5, "f4", disk=ps.NetCDF(), dims=("x",), attrs={"units": "m"})
+    flat = ps.Array("v", (4, 5), "i2", disk=ps.NetCDF(), dims=("y", "x"), fill_value=-9)
+    with ps.Session() as s:
+        s.write(path, array, data)
+        s.write(path, x, np.arange(5, dtype="f4"))
+        s.write(path, flat, np.ones((4, 5), "i2"))
+        s.write(f"{path}:/group/w", flat, np.full((4, 5), 2, "i2"))
+        s.write(path, array, data + 1)
+        s.write(path, x, np.arange(5, dtype="f4") * 2)
+    for engine in ("netcdf4", "h5netcdf"):
+        with xarray.open_dataset(path, engine=engine) as opened:
+            assert same_bits(opened.u.values, data + 1) and opened.u.dims == ("t", "y", "x")
+            assert list(opened.x.values) == [0, 2, 4, 6, 8] and opened.x.attrs["units"] == "m"
+            assert (opened.v.values == 1).all() and set(opened.sizes) == {"t", "y", "x"}
+    with netCDF4.Dataset(path) as opened:
+        assert list(opened.dimensions) == ["t", "y", "x"]
+        assert list(opened.variables) == ["v", "u", "x"] or set(opened.variables) == {"u", "v", "x"}
+        assert opened["group"]["w"].dimensions == ("y", "x") and (opened["group/w"][...] == 2).all()
+    # And what they add is read, and they read what is added to theirs.
+    with netCDF4.Dataset(path, "a") as opened:
+        opened.createVariable("more", "f4", ("y",))[...] = [1, 2, 3, 4]
+    assert list(read(f"{path}:/more", ps.Array("more", 4, "f4"))) == [1, 2, 3, 4]
+    with netCDF4.Dataset(tmp_path / "theirs.nc", "w") as made:
+        made.createDimension("time")
+        made.createDimension("y", 4)
+        made.createVariable("a", "f8", ("time", "y"))[...] = np.arange(8.0).reshape(2, 4)
+    with ps.Session() as s:
+        s.write(
+            f"{tmp_path}/theirs.nc:/b",
+            ps.Array("b", 4, "f8", disk=ps.NetCDF(), dims=("y",)),
+            np.ones(4),
+        )
+    with xarray.open_dataset(tmp_path / "theirs.nc", engine="netcdf4") as opened:
+        assert opened.b.dims == ("y",) and opened.a.shape == (2, 4) and (opened.b == 1).all()
+
+
+def test_dimensions_of_two_lengths_are_refused(tmp_path):
+    with ps.Session() as s:
+        array = ps.Array("u", (3, 4), "f8", disk=ps.NetCDF(), dims=("y", "x"))
+        s.write(tmp_path / "x.nc", array, np.zeros((3, 4)))
+        before = (tmp_path / "x.nc").read_bytes()
+        other = ps.Array("v", (3, 5), "f8", disk=ps.NetCDF(), dims=("y", "x"))
+        with pytest.raises(ps.SchemaError, match='"x"'):
+            s.write(tmp_path / "x.nc", other, np.zeros((3, 5)))
+        assert (tmp_path / "x.nc").read_bytes() == before and not leftovers(tmp_path)
+
+
+def test_a_file_with_datasets_of_others_keeps_them(tmp_path):
+    data = ramp((50, 60))
+    with h5py.File(tmp_path / "x.h5", "w", userblock_size=1024) as file:
+        file["theirs"] = data
+        file["theirs"].attrs["a"] = "b"
+        file["link"] = h5py.SoftLink("/theirs")
+    with ps.Session() as s:
+        for round in range(5):
+            s.write(tmp_path / "x.h5", of(data, ps.HDF5((7, 9), filters="deflate")), data + round)
+            s.write(f"{tmp_path}/x.h5:/g/v{round}", of(data, ps.HDF5()), data - round)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert same_bits(file["theirs"][...], data) and file["theirs"].attrs["a"] == "b"
+        assert same_bits(file["link"][...], data) and same_bits(file["u"][...], data + 4)
+        assert all(same_bits(file[f"g/v{n}"][...], data - n) for n in range(5))
+    assert not leftovers(tmp_path)
+
+
+def test_what_cannot_be_is_refused(tmp_path):
+    data = np.zeros((4, 4))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["g/u"] = data
+        file["text"] = "text"
+        file.create_dataset("lzf", data=data, chunks=(2, 2), compression="lzf")
+        file["odd"] = np.zeros(3, [("a", "i4"), ("b", "f8")])
+    (tmp_path / "no.h5").write_bytes(b"\x89HDX" * 1000)
+    with ps.Session() as s:
+
+        def refused(kind, words, path, disk, data=data, **more):
+            with pytest.raises(kind, match=words):
+                s.write(path, of(data, disk, **more), data)
+
+        x = tmp_path / "x.h5"
+        refused(ps.SchemaError, "no dataset", f"{x}:/g", ps.HDF5())
+        refused(ps.SchemaError, "no HDF5", tmp_path / "no.h5", ps.HDF5())
+        refused(ps.SchemaError, "two|and the disk", f"{x}:/a", ps.HDF5(dataset="/b"))
+        refused(ps.SchemaError, "chunks", x, ps.HDF5(filters="deflate"))
+        refused(ps.SchemaError, "filters", x, ps.HDF5((2, 2), filters="lzf"))
+        refused(ps.UnsupportedError, "Blosc", x, ps.HDF5((2, 2), filters="blosc"))
+        refused(ps.MissingError, "parent", tmp_path / "none" / "x.h5", ps.HDF5())
+        for name, kind in (("text", "type"), ("lzf", "filter"), ("odd", "type")):
+            with pytest.raises(ps.UnsupportedError, match=kind):
+                s.read(f"{x}:/{name}", of(data))
+        with pytest.raises(ps.MissingError, match="/g/u"):
+            s.read(f"{x}:/v", of(data))
+        with pytest.raises(ps.UnsupportedError):
+            s.write(f"{x}:/g/u", of(data, ps.HDF5()), np.ones((2, 2)), region=np.s_[:2, :2])
+
+
+def test_a_file_that_others_have_open_is_busy(tmp_path):
+    data = np.zeros(3)
+    with ps.Session() as s:
+        s.write(tmp_path / "x.h5", of(data, ps.HDF5()), data)
+        for operation in (fcntl.LOCK_EX, fcntl.LOCK_SH):
+            with open(tmp_path / "x.h5") as theirs:
+                fcntl.flock(theirs, operation)
+                with pytest.raises(ps.BusyError, match="open"):
+                    s.write(tmp_path / "x.h5", of(data, ps.HDF5(dataset="/v")), data)
+        s.write(tmp_path / "x.h5", of(data, ps.HDF5(dataset="/v")), data)
+
+
+def test_open_arrays_change_datasets_in_place(tmp_path):
+    data = values((40, 30), "f8", 11)
+    with ps.Session() as s:
+        s.write(tmp_path / "x.h5", of(data, ps.HDF5((8, 8))), data)
+        with s.open(f"{tmp_path}/x.h5:/u", mode="r+") as opened:
+            opened.write(np.s_[3:9, 5:20], np.ones((6, 15)))
+            assert (opened.read(np.s_[3:9, 5:20]) == 1).all()
+    data[3:9, 5:20] = 1
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert same_bits(file["u"][...], data)
+
+
+WRITER = """
+import sys, numpy as np, penstock as ps
+path, seed = sys.argv[1], int(sys.argv[2])
+data = np.full((64, 64), float(seed))
+with ps.Session() as s:
+    print("ready", flush=True)
+    while True:
+        for disk in (ps.HDF5(dataset="/new"), ps.HDF5((16, 16), "/new", "shuffle+deflate:1")):
+            s.write(path, ps.Array("new", (64, 64), "f8", disk=disk), data)
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_killed_write_leaves_the_file_readable(seed, tmp_path):
+    path = tmp_path / "x.h5"
+    old = values((100, 100), "f8", seed)
+    with h5py.File(path, "w") as file:
+        file["old"] = old
+        file["new"] = np.full((64, 64), float(seed))
+    job = subprocess.Popen([sys.executable, "-c", WRITER, path, str(seed)], stdout=subprocess.PIPE)
+    assert job.stdout.readline() == b"ready\n"
+    time.sleep(0.02 + 0.013 * seed)
+    job.send_signal(signal.SIGKILL)
+    job.wait()
+    with ps.Session() as s:
+        for name, wanted in (("old", old), ("new", np.full((64, 64), float(seed)))):
+            assert same_bits(s.read(f"{path}:/{name}", of(wanted)), wanted), name
+        s.write(f"{path}:/after", of(old, ps.HDF5()), old)
+    with h5py.File(path) as file:
+        assert same_bits(file["old"][...], old) and same_bits(file["after"][...], old)
+        assert (file["new"][...] == seed).all()
+    assert not leftovers(tmp_path)
+
+
+def test_h5py_and_penstock_live_in_one_process(tmp_path):
+    """Each has a library of its own."""
+    said = alone(
+        "import sys, numpy as np, penstock as ps, h5py\n"
+        "data = np.arange(12.0)\n"
+        "for round in range(3):\n"
+        "    with ps.Session() as s:\n"
+        "        s.write(sys.argv[1], ps.Array('u', 12, 'f8', disk=ps.HDF5(5)), data)\n"
+        "    with h5py.File(sys.argv[1], 'a') as file:\n"
+        "        assert (file['u'][...] == data).all()\n"
+        "        file[f'v{round}'] = data\n"
+        "print(sorted(h5py.File(sys.argv[1])))\n",
+        tmp_path / "x.h5",
+    )
+    assert said.strip() == "['u', 'v0', 'v1', 'v2']"
