@@ -171,18 +171,25 @@ static void arrays(void) {
     FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_local_indices(array, 0, 0, 0, &first, &block, &stride, &extent));
     struct { const char *disk; } expected[] = {
         {"natural chunking"}, {"chunks [4, 3], zstd:3"},
-        {"shards [4, 6] of sub-chunks [2, 3], none"}, {"row-major, npy"}, {"parts BLOCK,* over [3]"}};
-    for (int nth = 0; nth < 5; nth++) {
+        {"shards [4, 6] of sub-chunks [2, 3], none"}, {"row-major, npy"}, {"parts BLOCK,* over [3]"},
+        {"HDF5 /g/u"}, {"NetCDF-4, chunks [2, 3], shuffle+deflate:1"}};
+    for (int nth = 0; nth < 7; nth++) {
         if (nth == 0) MUST(penstock_array_set_natural(array));
         if (nth == 1) MUST(penstock_array_set_chunks(array, (uint64_t[]){4, 3}, NULL, "zstd:3"));
         if (nth == 2) MUST(penstock_array_set_chunks(array, (uint64_t[]){4, 6}, (uint64_t[]){2, 3}, NULL));
         if (nth == 3) MUST(penstock_array_set_row_major(array, "npy"));
         if (nth == 4) MUST(penstock_array_set_parts(array, "BLOCK,*", 1, (uint64_t[]){3}));
+        if (nth == 5) MUST(penstock_array_set_dataset(array, "hdf5", "/g/u", NULL, NULL));
+        if (nth == 6)
+            MUST(penstock_array_set_dataset(array, "netcdf", NULL, (uint64_t[]){2, 3},
+                                            "shuffle+deflate:1"));
         MUST(penstock_array_disk(array, &text));
         CHECK(strcmp(text, expected[nth].disk) == 0);
         penstock_free(text);
     }
     FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_set_row_major(array, "csv"));
+    FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_set_dataset(array, "hdf4", NULL, NULL, NULL));
+    FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_set_dataset(array, NULL, NULL, NULL, NULL));
     FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_set_attributes(array, "[]"));
     FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_set_attributes(array, NULL));
     MUST(penstock_array_set_attributes(array, "{\"b\": 1, \"a\": \"\\u00e4\"}"));

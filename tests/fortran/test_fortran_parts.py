@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import h5py
+import netCDF4
 import numpy as np
 import pytest
 import zarr
@@ -50,6 +52,11 @@ def check(build, tmp_path, ranks, mpi):
 
     np.testing.assert_array_equal(np.load(f"{tmp_path}/store.npy"), NUMBERS)
     np.testing.assert_array_equal(np.fromfile(f"{tmp_path}/store.raw", "<i8"), NUMBERS.ravel())
+    with h5py.File(f"{tmp_path}/store.h5") as file:
+        np.testing.assert_array_equal(file["of/fortran"][...], NUMBERS)
+    with netCDF4.Dataset(f"{tmp_path}/store.nc") as file:
+        np.testing.assert_array_equal(file["r"][...], NUMBERS)
+        assert file["r"].chunking() == [3, 4] and file["r"].filters()["shuffle"]
     parts = Path(f"{tmp_path}/store.parts").iterdir()
     files = sorted(path for path in parts if path.suffix != ".json")
     assert len(files) == 3

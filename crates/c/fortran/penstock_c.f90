@@ -425,6 +425,14 @@ module penstock_c
       character(kind=c_char), intent(in), optional :: codec(*)
       integer(c_int) :: code
     end function
+    function c_array_set_dataset(array, format, dataset, chunk, filters) bind(C, &
+        name="penstock_array_set_dataset") result(code)
+      import
+      type(c_ptr), value :: array
+      character(kind=c_char), intent(in), optional :: format(*), dataset(*), filters(*)
+      integer(c_int64_t), intent(in), optional :: chunk(*)
+      integer(c_int) :: code
+    end function
     function c_array_set_row_major(array, format) bind(C, &
         name="penstock_array_set_row_major") result(code)
       import

@@ -36,6 +36,7 @@ module penstock_schemas
     procedure, private :: array_set_boxes_32, array_set_boxes_64
     procedure, private :: array_set_region_boxes_32, array_set_region_boxes_64
     procedure, private :: array_set_chunks_32, array_set_chunks_64
+    procedure, private :: array_set_dataset_32, array_set_dataset_64
     !> call array%create(name, shape, dtype): `dtype` is one of "bool", "i1" to "i8", "u1" to "u8",
     !> "f2", "f4", "f8", "c8", "c16". Rank 0 holds all of it, and its chunks are as it lies in
     !> memory, until a procedure below says otherwise.
@@ -55,6 +56,12 @@ module penstock_schemas
     !> "crc32c", or the codecs of Zarr's metadata, in JSON.
     generic :: set_chunks => array_set_chunks_32, array_set_chunks_64
     procedure :: set_row_major => array_set_row_major
+    !> call array%set_dataset(format, dataset=, chunk=, filters=): on disk, a dataset of an HDF5 or
+    !> NetCDF-4 file, "hdf5" or "netcdf". `dataset` is its path in the file; without it the path of
+    !> the call names it ("run.h5:/fields/u"), or it has the array's name. Without `chunk` it is one
+    !> run of elements. `filters` are words with "+" between, in this order: "shuffle",
+    !> "deflate[:LEVEL]", "zstd[:LEVEL]", "bzip2[:LEVEL]", "fletcher32".
+    generic :: set_dataset => array_set_dataset_32, array_set_dataset_64
     procedure :: set_parts => array_set_parts
     procedure :: set_natural => array_set_natural
     procedure :: set_dimension_names => array_set_dimension_names
@@ -412,6 +419,38 @@ contains
     integer, intent(out), optional :: ierr
 
     call finish(c_array_set_row_major(self%handle, c_string(format)), ierr)
+  end subroutine
+
+  subroutine array_set_dataset_64(self, format, dataset, chunk, filters, ierr)
+    class(penstock_array), intent(inout) :: self
+    character(*), intent(in) :: format
+    character(*), intent(in), optional :: dataset, filters
+    integer(int64), intent(in), optional :: chunk(:)
+    integer, intent(out), optional :: ierr
+    integer(c_int64_t), allocatable :: extents(:)
+    character(:), allocatable :: c_dataset, c_filters
+
+    if (present(chunk)) then
+      if (size(chunk) /= self%dims()) then
+        call refuse("a chunk needs an extent for each dimension", ierr)
+        return
+      end if
+      allocate (extents, source=reversed(chunk))
+    end if
+    call c_maybe(dataset, c_dataset)
+    call c_maybe(filters, c_filters)
+    call finish(c_array_set_dataset(self%handle, c_string(format), c_dataset, extents, c_filters), &
+        ierr)
+  end subroutine
+
+  subroutine array_set_dataset_32(self, format, dataset, chunk, filters, ierr)
+    class(penstock_array), intent(inout) :: self
+    character(*), intent(in) :: format
+    character(*), intent(in), optional :: dataset, filters
+    integer(int32), intent(in) :: chunk(:)
+    integer, intent(out), optional :: ierr
+
+    call array_set_dataset_64(self, format, dataset, int(chunk, int64), filters, ierr)
   end subroutine
 
   !> On disk: a file for each place of a mesh; only "BLOCK" and "*".

@@ -260,6 +260,13 @@ int penstock_array_set_chunks(penstock_array *array, const uint64_t *chunk,
 /* On disk: one row-major file, "raw" or "npy". */
 int penstock_array_set_row_major(penstock_array *array, const char *format);
 
+/* On disk: a dataset of an HDF5 or NetCDF-4 file, "hdf5" or "netcdf". `dataset` is its path in the
+ * file, or NULL: then the path of the call names it ("run.h5:/fields/u"), or it has the array's
+ * name. `chunk` is NULL for one run of elements. `filters` is NULL or words with "+" between, in
+ * this order: "shuffle", "deflate[:LEVEL]", "zstd[:LEVEL]", "bzip2[:LEVEL]", "fletcher32". */
+int penstock_array_set_dataset(penstock_array *array, const char *format, const char *dataset,
+                               const uint64_t *chunk, const char *filters);
+
 /* On disk: a file for each place of a mesh; only "BLOCK" and "*". */
 int penstock_array_set_parts(penstock_array *array, const char *dists, size_t mesh_dims,
                              const uint64_t *mesh);

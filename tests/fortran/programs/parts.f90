@@ -210,6 +210,10 @@ contains
     end do
     call r%set_row_major("npy")
     call session%write(trim(store) // ".npy", r, memory)
+    call r%set_dataset("netcdf", chunk=[4, 3], filters="shuffle+deflate:1")
+    call session%write(trim(store) // ".nc", r, memory)
+    call r%set_dataset("hdf5", dataset="/of/fortran")
+    call session%write(trim(store) // ".h5", r, memory)
     call r%set_row_major("raw")
     call session%write(trim(store) // ".raw", r, memory)
     call r%set_parts("*,BLOCK", [3])
