@@ -15,6 +15,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray
+import zarr
 from helpers import alone, leftovers, ramp, same_bits, values
 
 import penstock as ps
@@ -283,6 +284,39 @@ def test_a_file_with_datasets_of_others_keeps_them(tmp_path):
         assert same_bits(file["link"][...], data) and same_bits(file["u"][...], data + 4)
         assert all(same_bits(file[f"g/v{n}"][...], data - n) for n in range(5))
     assert not leftovers(tmp_path)
+
+
+def test_a_file_is_listed_with_its_groups(tmp_path):
+    data = np.zeros((2, 3))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a/b/u"] = data
+        file["v"] = data
+        file["text"] = "text"
+        file["a"].attrs["units"] = "K"
+    found = {node.path: node.kind for node in ps.ls(tmp_path / "x.h5")}
+    groups = {"": "group", "a": "group", "a/b": "group"}
+    assert found == groups | {"a/b/u": "array", "v": "array", "text": "unreadable"}
+    assert [node.path for node in ps.ls(f"{tmp_path}/x.h5:/a")] == ["", "b", "b/u"]
+    (only,) = ps.ls(f"{tmp_path}/x.h5:/a/b/u")
+    assert only.array is not None and only.array.shape == (2, 3)
+    about = ps.info(tmp_path / "x.h5")
+    assert {"path": "a", "attributes": {"units": "K"}} in about["groups"]
+    with pytest.raises(ps.MissingError):
+        ps.ls(f"{tmp_path}/x.h5:/nothing")
+
+
+def test_datasets_are_copied_to_zarr(tmp_path):
+    data = values((30, 20), "f4", 12)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("g/u", data=data, chunks=(7, 6), compression=3, shuffle=True)
+        file["g/u"].attrs["units"] = "K"
+        file["flat"] = data
+    ps.copy(f"{tmp_path}/x.h5:/g/u", tmp_path / "a.zarr")
+    ps.copy(f"{tmp_path}/x.h5:/flat", tmp_path / "a.zarr", chunks=(30, 5))
+    copied = zarr.open_group(tmp_path / "a.zarr", mode="r")
+    assert same_bits(copied["u"][...], data) and copied["u"].chunks == (7, 6)
+    assert copied["u"].attrs["units"] == "K"
+    assert same_bits(copied["flat"][...], data) and copied["flat"].chunks == (30, 5)
 
 
 def test_what_cannot_be_is_refused(tmp_path):

@@ -375,7 +375,7 @@ def ls(path: Path) -> list[Node]:
     Parameters
     ----------
     path : path
-        An array of any form, or a Zarr group.
+        An array of any form, a Zarr group, or an HDF5 file or group of one.
 
     Returns
     -------
@@ -400,6 +400,9 @@ def ls(path: Path) -> list[Node]:
     for about in described["arrays"]:
         group, _, name = about["path"].rpartition("/")
         at = os.path.join(place, group) if group else place
+        if dataset := about["disk"].get("hdf5", {}).get("dataset"):
+            file = place if os.path.isfile(place) else place.rpartition(":/")[0]
+            at, name = f"{file}:{dataset}", ""
         array = Array._of_disk(_core.open_schema(at, name or None))
         nodes.append(Node(about["path"], "array", array))
     return sorted(nodes, key=lambda node: node.path)

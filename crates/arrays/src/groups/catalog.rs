@@ -1,15 +1,18 @@
 //! Describes the contents of a path: a group with timesteps and checkpoints, any other Zarr
 //! hierarchy, or an array of any form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_hdf5::is_hdf5;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::checkpoints;
 use super::metadata::Metadata;
+use crate::formats::hdf5;
 use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record};
 use crate::formats::spread::{Spread, of_server};
 use crate::formats::sums::{self, Sums};
@@ -137,14 +140,17 @@ pub enum Contents {
     Unreadable(Error),
 }
 
-/// Lists the contents of `path`: an array of any form, or a Zarr node with all of its nodes. The
-/// record of Penstock is left out.
+/// Lists the contents of `path`: an array of any form, or a Zarr node or an HDF5 file with all of
+/// its nodes. The record of Penstock is left out.
 ///
 /// # Errors
 /// [`Kind::Missing`] when nothing is at `path`; the error of the operating system. Unreadable nodes
 /// are in the list.
 pub fn list(path: &Path) -> Result<Vec<Entry>> {
     let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+    if let Some(entries) = list_datasets(&path)? {
+        return Ok(entries);
+    }
     let first = of_server(&path, 0);
     let node = match Node::read(&first) {
         Ok(node) => node,
@@ -220,6 +226,48 @@ pub fn describe(path: &Path) -> Result<Value> {
         })
     });
     Ok(json!({ "arrays": arrays, "groups": groups, "unreadable": unreadable, "group": group }))
+}
+
+/// Lists the groups and datasets of an HDF5 file, or of a group of one; `None` if the path is
+/// neither.
+fn list_datasets(path: &Path) -> Result<Option<Vec<Entry>>> {
+    let named = hdf5::name::split(path);
+    let (file, above) = named.unwrap_or_else(|| (path.to_path_buf(), String::new()));
+    if !File::open(&file).is_ok_and(|file| is_hdf5(&file)) {
+        return Ok(None);
+    }
+    let opened = hdf5::describe::open(&file)?;
+    if !above.is_empty() && opened.dataset(&above)?.is_some() {
+        return Ok(None);
+    }
+    let within = format!("{above}/");
+    let group = |path: &str| -> Result<Entry> {
+        let attributes = opened.attributes(&format!("{within}{path}"))?;
+        Ok(Entry {
+            path: path.to_string(),
+            contents: Contents::Group(hdf5::attributes::to_json(attributes)),
+        })
+    };
+    let first = match group("") {
+        Err(_) if !above.is_empty() => return Ok(None), // no group is there
+        first => first?,
+    };
+    let mut entries = vec![first];
+    let mut groups = BTreeSet::new();
+    for dataset in hdf5::describe::arrays_of(&opened)? {
+        let Some(path) = dataset.strip_prefix(&within) else {
+            continue;
+        };
+        for (end, _) in path.match_indices('/') {
+            if groups.insert(path[..end].to_string()) {
+                entries.push(group(&path[..end])?);
+            }
+        }
+        let described = hdf5::describe::describe(&opened, &file, &dataset);
+        let schema = described.map(|(schema, _)| schema);
+        entries.push(array_entry(path.to_string(), schema));
+    }
+    Ok(Some(entries))
 }
 
 fn array_entry(path: String, schema: Result<ArraySchema>) -> Entry {

@@ -403,6 +403,15 @@ fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema>
             subchunks,
             codec,
         } => (Some(chunk.clone()), subchunks.clone(), codec.clone()),
+        Storage::Hdf5 {
+            chunk: Some(chunk),
+            filters,
+            ..
+        } => {
+            // The filters are not Zarr's: what was compressed stays compressed.
+            let codec = if filters == "none" { "none" } else { "zstd" };
+            (Some(chunk.clone()), None, codec.to_string())
+        }
         _ => (None, None, Codec::default().to_string()),
     };
     let word = codec.clone().unwrap_or(word);
