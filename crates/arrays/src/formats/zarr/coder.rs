@@ -8,10 +8,11 @@ use std::sync::{Arc, OnceLock};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 use zarrs::array::{
-    ArrayToBytesCodecTraits, BytesRepresentation, BytesToBytesCodecTraits, Codec, CodecChain,
-    CodecError, CodecOptions, DataType, FillValue,
+    ArrayToBytesCodecTraits, BytesRepresentation, BytesToBytesCodecTraits, CodecChain, CodecError,
+    CodecOptions, DataType, FillValue,
 };
 use zarrs::metadata::v3::MetadataV3;
+use zarrs::plugin::ExtensionName;
 
 use super::fletcher32::{self, Fletcher32};
 use crate::dtype::ElementType;
@@ -37,30 +38,15 @@ impl Coder {
         fill: &Fill,
         chunk: &[u64],
     ) -> Result<Self> {
-        let unknown = |e: &dyn Display| Error::new(Kind::Unsupported, "reading the codecs", e);
         options(); // this call lets zarrs make its global state now
         let codecs = serde_json::from_value::<Vec<MetadataV3>>(Value::from(chain.to_vec()));
-        let codecs = codecs.map_err(|e| unknown(&e))?;
-        let (mut of_arrays, mut to_bytes, mut of_bytes) = (Vec::new(), None, Vec::new());
-        for codec in &codecs {
-            if codec.name() == fletcher32::NAME {
-                of_bytes.push(Arc::new(Fletcher32).into_dyn());
-                continue;
-            }
-            match Codec::from_metadata(codec).map_err(|e| unknown(&e))? {
-                Codec::ArrayToArray(codec) => of_arrays.push(codec),
-                Codec::ArrayToBytes(codec) => to_bytes = Some(codec),
-                Codec::BytesToBytes(codec) => of_bytes.push(codec),
-            }
-        }
-        let to_bytes = to_bytes.ok_or_else(|| unknown(&"no codec makes bytes of elements"))?;
         let extents = chunk.iter().map(|&extent| NonZeroU64::new(extent));
         let extents: Option<Vec<NonZeroU64>> = extents.collect();
         Ok(Self {
-            chain: Arc::new(CodecChain::new(of_arrays, to_bytes, of_bytes)),
-            data_type: fill::data_type(element).ok_or_else(|| unknown(&element))?,
+            chain: chain_of(&codecs.map_err(unknown)?)?,
+            data_type: fill::data_type(element).ok_or_else(|| unknown(element))?,
             fill_value: FillValue::new(fill.element(element)),
-            shape: extents.ok_or_else(|| unknown(&"a chunk without elements"))?,
+            shape: extents.ok_or_else(|| unknown("a chunk without elements"))?,
         })
     }
 
@@ -110,6 +96,33 @@ impl Coder {
             _ => None,
         }
     }
+}
+
+fn unknown(cause: impl Display) -> Error {
+    Error::new(Kind::Unsupported, "reading the codecs", cause)
+}
+
+/// The chain of these codecs.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for a codec that is not known.
+pub(super) fn chain_of(codecs: &[MetadataV3]) -> Result<Arc<CodecChain>> {
+    let chain = CodecChain::from_metadata(codecs).map_err(unknown)?;
+    Ok(with_own_sums(&chain))
+}
+
+/// The same chain with [`Fletcher32`] in the place of the codec of that name.
+pub(super) fn with_own_sums(chain: &CodecChain) -> Arc<CodecChain> {
+    let codecs = chain.bytes_to_bytes_codecs().iter();
+    let codecs = codecs.map(|codec| match codec.name_v3() {
+        Some(name) if name == fletcher32::NAME => Arc::new(Fletcher32).into_dyn(),
+        _ => codec.clone(),
+    });
+    Arc::new(CodecChain::new(
+        chain.array_to_array_codecs().to_vec(),
+        chain.array_to_bytes_codec().clone(),
+        codecs.collect(),
+    ))
 }
 
 fn kind(error: &CodecError, otherwise: Kind) -> Kind {

@@ -12,7 +12,6 @@ use zarrs::array::codec::{ShardingCodecConfiguration, ShardingCodecConfiguration
 use zarrs::array::{
     Array, ArrayCreateError, ArrayMetadata, ChunkKeyEncoding, CodecChain, FillValue, data_type,
 };
-use zarrs::metadata::v3::MetadataV3;
 use zarrs::plugin::PluginCreateError;
 
 use super::coder::{self, Coder};
@@ -380,26 +379,21 @@ impl Metadata {
             shape: shape.to_vec(),
         };
         let Some(sharding) = self.sharding().filter(|_| !is_whole) else {
-            return Ok(Layout::Encoded(coder(self.array.codecs(), &self.chunk)));
-        };
-        let chain = |codecs: &[MetadataV3]| {
-            let chain = CodecChain::from_metadata(codecs);
-            chain
-                .map(Arc::new)
-                .map_err(|e| Error::new(Kind::Unsupported, "reading the codecs", e))
+            let chain = coder::with_own_sums(&self.array.codecs());
+            return Ok(Layout::Encoded(coder(chain, &self.chunk)));
         };
         let counts = self.chunk.iter().zip(&sharding.chunk_shape);
         let counts = counts.filter_map(|(c, i)| NonZeroU64::new(c.get() / i.get()));
         let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
         let index = Coder {
-            chain: chain(&sharding.index_codecs)?,
+            chain: coder::chain_of(&sharding.index_codecs)?,
             data_type: data_type::uint64(),
             fill_value: FillValue::from(u64::MAX),
             shape: counts.chain(NonZeroU64::new(2)).collect(),
         };
         let plain = self.plain_order_of(codecs);
         let swap_width = plain.map(|order| self.element.swap_width_from(order));
-        let inner = coder(chain(&sharding.codecs)?, &sharding.chunk_shape);
+        let inner = coder(coder::chain_of(&sharding.codecs)?, &sharding.chunk_shape);
         Ok(Layout::Shards(ShardForm::new(
             inner,
             swap_width,
