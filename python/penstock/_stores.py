@@ -398,11 +398,10 @@ def ls(path: Path) -> list[Node]:
         why = error_of(about["kind"], about["cause"], os.path.join(place, about["path"]))
         nodes.append(Node(about["path"], "unreadable", error=why))
     for about in described["arrays"]:
-        group, _, name = about["path"].rpartition("/")
+        # No path of the file system leads into an HDF5 file: there all of the path is a name.
+        in_file = "hdf5" in about["disk"]
+        group, _, name = ("", "", about["path"]) if in_file else about["path"].rpartition("/")
         at = os.path.join(place, group) if group else place
-        if dataset := about["disk"].get("hdf5", {}).get("dataset"):
-            file = place if os.path.isfile(place) else place.rpartition(":/")[0]
-            at, name = f"{file}:{dataset}", ""
         array = Array._of_disk(_core.open_schema(at, name or None))
         nodes.append(Node(about["path"], "array", array))
     return sorted(nodes, key=lambda node: node.path)

@@ -415,9 +415,10 @@ impl Hdf5File {
                 let made = library::create_dataset(group, name, &creation)?;
                 let places = chunks.iter().map(|chunk| chunk.place);
                 lock(&self.image).place_at(places.collect());
+                let bytes = |chunk: &Chunk| usize::try_from(chunk.bytes).unwrap_or(usize::MAX);
+                let nothing = vec![0; chunks.iter().map(bytes).max().unwrap_or(0)];
                 let enter = |chunk: &Chunk| {
-                    let bytes = usize::try_from(chunk.bytes).map_err(|e| e.to_string())?;
-                    library::enter_chunk(&made, &chunk.start, bytes)
+                    library::enter_chunk(&made, &chunk.start, &nothing[..bytes(chunk)])
                 };
                 let entered = chunks.iter().try_for_each(enter);
                 let left = lock(&self.image).place_no_more();

@@ -50,21 +50,16 @@ pub(crate) fn call(function: impl FnOnce() -> herr_t) -> Outcome<herr_t> {
     sync::sync(|| h5check(function()))
 }
 
-/// Enters a chunk of `bytes` encoded bytes, which the driver places: its bytes are not written.
-pub(crate) fn enter_chunk(dataset: &Dataset, start: &[u64], bytes: usize) -> Outcome<()> {
-    let nothing: &[u8] = &zeros(bytes);
+/// Enters a chunk of as many encoded bytes as `nothing` has. The driver places the chunk, and drops
+/// these bytes.
+pub(crate) fn enter_chunk(dataset: &Dataset, start: &[u64], nothing: &[u8]) -> Outcome<()> {
     // SAFETY: the dataset is open; there is a coordinate for each dimension, and the library hands
     // the bytes on to the driver.
     let entered = call(|| unsafe {
-        let (start, data) = (start.as_ptr(), nothing.as_ptr().cast());
+        let (start, bytes, data) = (start.as_ptr(), nothing.len(), nothing.as_ptr().cast());
         H5Dwrite_chunk(dataset.id(), H5P_DEFAULT, 0, start, bytes, data)
     });
     entered.map(drop)
-}
-
-/// Zeros that nobody looks at: the system gives them without touching memory.
-fn zeros(bytes: usize) -> Vec<u8> {
-    vec![0; bytes]
 }
 
 pub(crate) fn text(text: &str) -> Outcome<CString> {

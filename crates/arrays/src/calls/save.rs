@@ -551,20 +551,19 @@ impl Director for SaveDirector {
 /// The array with its disk schema as chunks: a group is a Zarr store. One row-major file becomes
 /// one chunk, and the parts of a distribution become chunks of their size.
 fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
+    let refused = |cause| {
+        let doing = format!("laying out the array {:?}", array.name);
+        Err(Error::new(Kind::Unsupported, doing, cause))
+    };
     let chunk = match &array.disk {
         Storage::Natural | Storage::Chunks { .. } => return Ok(array.clone()),
-        Storage::Hdf5 { .. } => {
-            let cause = "a group is a Zarr store: use Chunks";
-            let doing = format!("laying out the array {:?}", array.name);
-            return Err(Error::new(Kind::Unsupported, doing, cause));
-        }
+        Storage::Hdf5 { .. } => return refused("a group is a Zarr store: use Chunks"),
         Storage::RowMajor {
             format: Format::Npy,
         } => {
-            let cause =
-                "a group is a Zarr store, and has no .npy files: use Chunks or RowMajor(\"raw\")";
-            let doing = format!("laying out the array {:?}", array.name);
-            return Err(Error::new(Kind::Unsupported, doing, cause));
+            return refused(
+                "a group is a Zarr store, and has no .npy files: use Chunks or RowMajor(\"raw\")",
+            );
         }
         Storage::RowMajor {
             format: Format::Raw,

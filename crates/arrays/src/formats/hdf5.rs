@@ -8,8 +8,8 @@
 //! | `describe` | what a dataset is, as an array's schema, and where its elements are |
 //! | `journal` | changes of metadata that a crash does not halve |
 //!
-//! Servers need nothing of the library: a dataset in one run is a flat file with bytes before it,
-//! and one in chunks is [`placed`](super::placed). The crate `penstock-hdf5` has the library.
+//! Servers need nothing of the library: a dataset is [`placed`](super::placed) in its file, in one
+//! run or in chunks. The crate `penstock-hdf5` has the library.
 
 pub(crate) mod attributes;
 pub(crate) mod describe;

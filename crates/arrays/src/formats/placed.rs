@@ -374,17 +374,15 @@ impl Writer {
         let turn = |operation| rustix::fs::flock(&self.room, operation).map_err(io::Error::from);
         turn(FlockOperation::LockExclusive).map_err(failed)?;
         let taken = files::length(&self.file, path).and_then(|end| {
-            let room = end.checked_add(bytes).ok_or_else(too_long)?;
+            let room = end
+                .checked_add(bytes)
+                .ok_or_else(|| files::too_long(path))?;
             ops::set_len(&self.file, room, path).map_err(failed)?;
             Ok(end)
         });
         turn(FlockOperation::Unlock).map_err(failed)?;
         taken
     }
-}
-
-fn too_long() -> Error {
-    Error::new(Kind::Full, "writing", "a file has at most 2^63 bytes")
 }
 
 impl Medium for Writer {

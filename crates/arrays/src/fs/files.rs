@@ -32,6 +32,11 @@ pub(crate) fn write_at(file: &File, data: &[u8], offset: u64, path: &Path) -> Re
         .map_err(|e| Error::io(&e, "writing", path).in_bytes(offset..offset + data.len() as u64))
 }
 
+/// The error of a file that would be longer than files can be.
+pub(crate) fn too_long(path: &Path) -> Error {
+    Error::new(Kind::Full, "writing", "a file has at most 2^63 bytes").at(path)
+}
+
 /// Memory of `bytes` bytes, all zero: as many as metadata say, which may be more than there are.
 ///
 /// # Errors

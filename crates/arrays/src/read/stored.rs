@@ -83,9 +83,6 @@ impl StoredArray {
         if found.is_dir() {
             return open_directory(&path, name, lengths);
         }
-        if File::open(&path).is_ok_and(|file| is_hdf5(&file)) {
-            return open_dataset(&path, "", name);
-        }
         // A raw file and its sidecar may both be replaced while they are opened.
         for _ in 1..OPEN_TRIES_MAX {
             let witness = Witness::of_all([path.clone(), sidecar::beside(&path)]);
@@ -113,7 +110,7 @@ impl StoredArray {
             || path.is_dir()
             || hdf5::name::split(path).is_some()
             || begins_as_npy(path).unwrap_or(false)
-            || File::open(path).is_ok_and(|file| is_hdf5(&file))
+            || begins_as_hdf5(path)
     }
 
     /// Opens a raw file whose shape and element type the caller knows. Without a sidecar, the file
@@ -301,8 +298,8 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
         let flat = (0, sidecar.byte_order, Order::RowMajor);
         let is_raw = schema.disk == raw();
         let stored = StoredArray::flat_file(path.to_path_buf(), schema, flat, true);
-        // A sidecar that does not fit may be left from a raw file since replaced by a .npy file.
-        if is_raw && (stored.is_ok() || !begins_as_npy(path)?) {
+        // A sidecar that does not fit may be left from a raw file since replaced by another.
+        if is_raw && (stored.is_ok() || !(begins_as_npy(path)? || begins_as_hdf5(path))) {
             let stored = stored?;
             return match name {
                 Some(name) if name != stored.schema.name => {
@@ -315,6 +312,9 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     if begins_as_npy(path)? {
         return open_npy(path, name);
     }
+    if begins_as_hdf5(path) {
+        return open_dataset(path, "", name);
+    }
     sidecar?;
     let cause = format!(
         "it is neither Zarr nor .npy, and no schema is beside it at {}: a raw file can be opened \
@@ -322,6 +322,10 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
         sidecar_path.display()
     );
     Err(Error::new(Kind::Unsupported, "opening", cause).at(path))
+}
+
+fn begins_as_hdf5(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| is_hdf5(&file))
 }
 
 /// The first 12 bytes of a file, or all if it has fewer.

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::{Chunk, FileForm, Hdf5File, NewDataset, Places, is_hdf5};
-use penstock_layout::DiskSchema;
+use penstock_hdf5::{Attribute, Chunk, FileForm, Filter, Hdf5File, NewDataset, Places, is_hdf5};
+use penstock_layout::{Assignment, DiskSchema};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -42,6 +42,9 @@ pub(super) struct DatasetPlace {
     dataset: String,
     form: FileForm,
     schema: ArraySchema,
+    disk: DiskSchema,
+    filters: Vec<Filter>,
+    attributes: Vec<(String, Attribute)>,
     /// The file, if it is there.
     former: Option<Former>,
 }
@@ -84,8 +87,9 @@ impl DatasetPlace {
         else {
             unreachable!("a dataset of an array that is stored otherwise");
         };
-        filters::check_writable(&filters::parse(words, schema.element)?)?;
-        attributes::of_json(&schema.attributes)?;
+        let filters = filters::parse(words, schema.element)?;
+        filters::check_writable(&filters)?;
+        let attributes = attributes::of_json(&schema.attributes)?;
         let (path, dataset) = place_of(path, dataset, &schema.name)?;
         let file = resolve(&path)?;
         check_not_in_checkpoints(&file)?;
@@ -100,6 +104,9 @@ impl DatasetPlace {
             dataset,
             form,
             schema: schema.clone(),
+            disk: schema.disk_schema(1)?,
+            filters,
+            attributes,
             former,
         };
         place.try_out()?;
@@ -117,7 +124,7 @@ impl DatasetPlace {
 
     /// Whether the places of all elements follow from the first.
     fn is_placed(&self) -> bool {
-        self.schema.disk.writes_parts()
+        self.filters.is_empty()
     }
 
     /// The first byte of the elements.
@@ -134,11 +141,10 @@ impl DatasetPlace {
     /// form that servers open.
     pub(super) fn lay_out(&self, temporary: &Temporary) -> Result<Form> {
         let (start, path) = (self.start(), self.data(temporary));
-        let disk = self.schema.disk_schema(1)?;
         let end = match self.is_placed() {
             true => start
-                .checked_add(bytes_of(&disk))
-                .ok_or_else(|| too_long(&path))?,
+                .checked_add(bytes_of(&self.disk))
+                .ok_or_else(|| files::too_long(&path))?,
             false => start,
         };
         match &self.former {
@@ -151,17 +157,12 @@ impl DatasetPlace {
             }
         }
         let element = self.schema.element;
-        let filters = match &self.schema.disk {
-            Storage::Hdf5 { filters: words, .. } => filters::parse(words, element)?,
-            _ => Vec::new(),
-        };
-        let codecs = filters::codecs(&filters, element).unwrap_or_default();
         Ok(Form::Placed(placed::Location {
             file: path,
             element,
             order: ByteOrder::NATIVE,
             fill: self.schema.fill.clone(),
-            codecs,
+            codecs: filters::codecs(&self.filters, element).unwrap_or_default(),
             places: match self.is_placed() {
                 true => placed::Places::Run(start),
                 false => placed::Places::New(temporary.path().to_path_buf()),
@@ -202,14 +203,6 @@ impl DatasetPlace {
 
     /// The metadata with the new dataset, whose elements end at `end`.
     fn metadata(&self, places: Places, end: u64) -> Result<penstock_hdf5::Changes> {
-        let Storage::Hdf5 {
-            chunk,
-            filters: words,
-            ..
-        } = &self.schema.disk
-        else {
-            unreachable!("a dataset of an array that is stored otherwise");
-        };
         let schema = &self.schema;
         let names = match self.form {
             // NetCDF has no dimension without a name.
@@ -220,14 +213,15 @@ impl DatasetPlace {
             element: schema.element.numpy(),
             shape: schema.shape.clone(),
             grows: vec![false; schema.shape.len()],
-            chunk: match chunk {
-                Some(_) => Some(schema.disk_schema(1)?.chunk().to_vec()),
-                None => None,
+            // One run of elements is one object, too.
+            chunk: match self.disk.assignment() {
+                Assignment::Objects => Some(self.disk.chunk().to_vec()),
+                Assignment::Blocks => None,
             },
-            filters: filters::parse(words, schema.element)?,
+            filters: self.filters.clone(),
             fill: schema.fill.bytes().to_vec(),
             dimensions: names,
-            attributes: attributes::of_json(&schema.attributes)?,
+            attributes: self.attributes.clone(),
             places,
         };
         let mut file = match &self.former {
@@ -244,7 +238,7 @@ impl DatasetPlace {
 
     /// The chunks that servers have written.
     fn chunks(&self, temporary: &Temporary) -> Result<Vec<Chunk>> {
-        let disk = self.schema.disk_schema(1)?;
+        let disk = &self.disk;
         let notes = placed::read_notes(temporary.path())?;
         let chunks = notes.into_iter().map(|(object, place)| {
             let index = disk.grid_index(object).into_iter();
@@ -287,10 +281,6 @@ fn bytes_of(disk: &DiskSchema) -> u64 {
     }
 }
 
-fn too_long(path: &Path) -> Error {
-    Error::new(Kind::Full, "writing", "a file has at most 2^63 bytes").at(path)
-}
-
 /// Makes the changes of metadata that a killed process has left.
 fn recover(path: &Path) -> Result<()> {
     let has_journal = |temporary: &Path| temporary.join(JOURNAL).exists();
@@ -317,37 +307,36 @@ impl Former {
             return Err(in_the_way(path, "it is there, and no HDF5 file"));
         }
         writable(path)?;
-        let former = Self {
+        // Nobody else changes the file from here on. Readers may come until its metadata change.
+        lock_once(&file, FlockOperation::NonBlockingLockExclusive, path)?;
+        lock_once(&file, FlockOperation::NonBlockingLockShared, path)?;
+        Ok(Some(Self {
             bytes: files::length(&file, path)?,
             end: describe::open(path)?.end(),
             is_changed: AtomicBool::new(false),
             path: path.to_path_buf(),
             file,
-        };
-        former.lock_once(FlockOperation::NonBlockingLockExclusive, path)?;
-        // Readers may come until the metadata change.
-        former.lock_once(FlockOperation::NonBlockingLockShared, path)?;
-        Ok(Some(former))
-    }
-
-    fn lock_once(&self, operation: FlockOperation, path: &Path) -> Result<()> {
-        match rustix::fs::flock(&self.file, operation) {
-            Err(Errno::WOULDBLOCK) => {
-                let cause = "another program has it open: close it there first";
-                Err(Error::new(Kind::Busy, "writing", cause).at(path))
-            }
-            _ => Ok(()), // also on file systems without locks, as the HDF5 library does
-        }
+        }))
     }
 
     /// Keeps readers out, too, until the file is closed.
     fn lock_alone(&self, path: &Path) -> Result<()> {
         for _ in 1..LOCK_TRIES {
-            match self.lock_once(FlockOperation::NonBlockingLockExclusive, path) {
+            match lock_once(&self.file, FlockOperation::NonBlockingLockExclusive, path) {
                 Err(error) if error.kind == Kind::Busy => std::thread::sleep(LOCK_PAUSE),
                 locked => return locked,
             }
         }
-        self.lock_once(FlockOperation::NonBlockingLockExclusive, path)
+        lock_once(&self.file, FlockOperation::NonBlockingLockExclusive, path)
+    }
+}
+
+fn lock_once(file: &File, operation: FlockOperation, path: &Path) -> Result<()> {
+    match rustix::fs::flock(file, operation) {
+        Err(Errno::WOULDBLOCK) => {
+            let cause = "another program has it open: close it there first";
+            Err(Error::new(Kind::Busy, "writing", cause).at(path))
+        }
+        _ => Ok(()), // also on file systems without locks, as the HDF5 library does
     }
 }
