@@ -1,0 +1,415 @@
+//! A place in a bucket: one key, and all keys below it.
+
+use std::future::ready;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+use futures::future::try_join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
+use object_store::path::Path as Key;
+use object_store::{
+    Error as Failure, GetOptions, GetRange, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode,
+    PutOptions, PutPayload, PutResult, Result as Answer, UpdateVersion,
+};
+use penstock_engine::{Error, Kind, Result};
+
+use crate::failure;
+use crate::service::{self, Bucket};
+use crate::url::{self, Scheme};
+
+/// The most bytes of one request. Longer objects are put, and longer parts are read, by several
+/// requests at once.
+const REQUEST_BYTES_MAX: usize = 16 << 20;
+/// The bytes of each request of an object that several requests move; S3 wants 5 MiB at least.
+const PART_BYTES: usize = 8 << 20;
+/// The most requests of one call that are under way at once.
+const REQUESTS_MAX: usize = 8;
+/// The tries of a request whose answer breaks off, and the time within which it is tried again.
+const TRIES_MAX: u32 = 5;
+const TRYING: Duration = Duration::from_secs(60);
+
+/// A place in a bucket.
+#[derive(Clone)]
+pub struct Place {
+    bucket: Arc<Bucket>,
+    key: Key,
+    url: PathBuf,
+}
+
+/// The version of an object: it changes with each put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Version(UpdateVersion);
+
+/// What a service says of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// The length.
+    pub bytes: u64,
+    /// The version.
+    pub version: Version,
+    /// The time of the last put, by the clock of the service.
+    pub written: SystemTime,
+}
+
+/// The names right below a place.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Names {
+    /// The names below which there are objects.
+    pub directories: Vec<String>,
+    /// The names of objects.
+    pub objects: Vec<String>,
+}
+
+impl Place {
+    /// The place that a path names; `None` if the path is no URL of a bucket.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for a key that services do not take, and when the environment does not say
+    /// how to reach the bucket.
+    pub fn of(path: &Path) -> Result<Option<Self>> {
+        let Some(url) = url::parse(path) else {
+            return Ok(None);
+        };
+        let wrong = |e| Error::new(Kind::Schema, "reading a URL", e).at(path);
+        let key = Key::parse(url.key).map_err(wrong)?;
+        let bucket = service::bucket(&url).map_err(|e| e.at(path))?;
+        let url = path.to_path_buf();
+        Ok(Some(Self { bucket, key, url }))
+    }
+
+    /// The URL of the place.
+    pub fn url(&self) -> &Path {
+        &self.url
+    }
+
+    /// The place of this name below.
+    ///
+    /// # Errors
+    /// As [`Place::of`].
+    pub fn below(&self, name: &str) -> Result<Self> {
+        let url = self.url.join(name);
+        let wrong = |e| Error::new(Kind::Schema, "reading a URL", e).at(&url);
+        let whole = format!("{}/{name}", self.key);
+        let key = Key::parse(whole.trim_start_matches('/')).map_err(wrong)?;
+        let bucket = self.bucket.clone();
+        Ok(Self { bucket, key, url })
+    }
+
+    /// Whether other processes reach the bucket, too.
+    pub fn is_shared(&self) -> bool {
+        self.bucket.scheme != Scheme::Memory
+    }
+
+    /// Refuses places that are only read.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`].
+    pub fn check_writable(&self) -> Result<()> {
+        match self.bucket.scheme {
+            Scheme::Web => {
+                let cause = "a web server is only read: give the URL of a bucket";
+                Err(Error::new(Kind::ReadOnly, "writing", cause).at(&self.url))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Reads the object; `None` if there is none.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn read(&self) -> Result<Option<(Bytes, Version)>> {
+        let read = self.insist(async || {
+            let found = self.store().get(&self.key).await?;
+            let version = Version::of(&found.meta);
+            Ok((found.bytes().await?, version))
+        });
+        self.if_there(read, "reading")
+    }
+
+    /// What the service says of the object; `None` if there is none.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn about(&self) -> Result<Option<About>> {
+        let meta = self.insist(async || self.store().head(&self.key).await);
+        let about = meta.map(|meta| About {
+            bytes: meta.size,
+            version: Version::of(&meta),
+            written: meta.last_modified.into(),
+        });
+        self.if_there(about, "looking at")
+    }
+
+    /// Fills `data` with the object's bytes from `offset` on. Gives whether the object is there.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] when the object ends before that; else the error of the service.
+    pub fn read_part(&self, data: &mut [u8], offset: u64) -> Result<bool> {
+        let size = match data.len() > REQUEST_BYTES_MAX {
+            true => PART_BYTES,
+            false => data.len().max(1),
+        };
+        let end = offset.saturating_add(data.len() as u64);
+        let filled = self.insist(async || {
+            let parts = data.chunks_mut(size).zip(0..);
+            let parts = parts.map(|(part, number)| {
+                let start = offset + number * size as u64;
+                self.fill(part, start..start + part.len() as u64)
+            });
+            let all = stream::iter(parts).buffer_unordered(REQUESTS_MAX);
+            all.try_for_each(|()| ready(Ok(()))).await
+        });
+        let filled = self.if_there(filled, "reading");
+        let filled = filled.map_err(|e| e.in_bytes(offset..end))?;
+        Ok(filled.is_some())
+    }
+
+    async fn fill(&self, data: &mut [u8], range: Range<u64>) -> Answer<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let options = GetOptions {
+            range: Some(GetRange::Bounded(range.clone())),
+            ..GetOptions::default()
+        };
+        let found = self.store().get_opts(&self.key, options).await?;
+        let mut pieces = found.into_stream();
+        let mut filled = 0;
+        while let Some(piece) = pieces.try_next().await? {
+            let Some(room) = data.get_mut(filled..filled + piece.len()) else {
+                return Err(failure::wrong_length(range, filled + piece.len()));
+            };
+            room.copy_from_slice(&piece);
+            filled += piece.len();
+        }
+        match filled == data.len() {
+            true => Ok(()),
+            false => Err(failure::wrong_length(range, filled)),
+        }
+    }
+
+    /// Puts an object here, whatever was here before.
+    ///
+    /// # Errors
+    /// The error of the service. The object may be the former or the new one then.
+    pub fn write(&self, data: impl Into<Bytes>) -> Result<()> {
+        let data = data.into();
+        let put = async {
+            match data.len() > REQUEST_BYTES_MAX {
+                true => self.write_parts(data).await,
+                false => {
+                    let put = self.store().put(&self.key, PutPayload::from(data));
+                    put.await.map(drop)
+                }
+            }
+        };
+        self.bucket
+            .wait(put)
+            .map_err(|e| self.failed(&e, "writing"))
+    }
+
+    async fn write_parts(&self, data: Bytes) -> Answer<()> {
+        let mut upload = self.store().put_multipart(&self.key).await?;
+        let moved = Self::put_parts(&mut upload, data).await;
+        if moved.is_err() {
+            let _ = upload.abort().await; // the first failure is the one to tell
+        }
+        moved
+    }
+
+    async fn put_parts(upload: &mut Box<dyn MultipartUpload>, data: Bytes) -> Answer<()> {
+        let starts = (0..data.len()).step_by(PART_BYTES);
+        let parts = starts.map(|start| data.slice(start..data.len().min(start + PART_BYTES)));
+        let puts: Vec<_> = parts.map(|part| upload.put_part(part.into())).collect();
+        let mut puts = puts.into_iter();
+        loop {
+            let some: Vec<_> = puts.by_ref().take(REQUESTS_MAX).collect();
+            if some.is_empty() {
+                return upload.complete().await.map(drop);
+            }
+            try_join_all(some).await?;
+        }
+    }
+
+    /// Puts an object here if there is none. Gives the version, or `None` if there is an object.
+    ///
+    /// # Errors
+    /// The error of the service, also of one that has no puts under conditions.
+    pub fn create(&self, data: &[u8]) -> Result<Option<Version>> {
+        self.put_if(data, PutMode::Create)
+    }
+
+    /// Replaces the object that has this version. Gives the new version, or `None` if the object is
+    /// another one by now.
+    ///
+    /// # Errors
+    /// As [`Place::create`].
+    pub fn replace(&self, data: &[u8], version: &Version) -> Result<Option<Version>> {
+        self.put_if(data, PutMode::Update(version.0.clone()))
+    }
+
+    /// A condition that is not met may be the work of this very put: a connection may break after
+    /// the service has taken the object, and the request is then repeated. So what is there decides.
+    fn put_if(&self, data: &[u8], mode: PutMode) -> Result<Option<Version>> {
+        let payload = PutPayload::from(data.to_vec());
+        let put = self.insist(async || {
+            let options = PutOptions::from(mode.clone());
+            self.store()
+                .put_opts(&self.key, payload.clone(), options)
+                .await
+        });
+        match put {
+            Ok(PutResult { e_tag, version, .. }) => {
+                Ok(Some(Version(UpdateVersion { e_tag, version })))
+            }
+            Err(failure) if failure::is_condition(&failure) || failure::is_missing(&failure) => {
+                let found = self.read()?;
+                let is_own = |(found, _): &(Bytes, Version)| found == data;
+                Ok(found.filter(is_own).map(|(_, version)| version))
+            }
+            Err(failure) => Err(self.failed(&failure, "writing")),
+        }
+    }
+
+    /// Removes the object, if there is one.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn remove(&self) -> Result<()> {
+        let removed = self.insist(async || self.store().delete(&self.key).await);
+        self.if_there(removed, "removing").map(drop)
+    }
+
+    /// The keys of all objects below that `wanted` takes, relative to this place.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn keys_below(&self, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+        let own = format!("{}/", self.key);
+        let own = own.trim_start_matches('/');
+        let relative = |key: &str| {
+            let relative = key.strip_prefix(own).filter(|key| wanted(key));
+            ready(Ok(relative.map(str::to_string)))
+        };
+        let found = self.insist(async || {
+            let listed = self.store().list(Some(&self.key));
+            let found = listed.try_filter_map(|meta| relative(meta.location.as_ref()));
+            found.try_collect().await
+        });
+        Ok(self.if_there(found, "listing")?.unwrap_or_default())
+    }
+
+    /// Removes the objects of these keys, relative to this place.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn remove_all(&self, keys: &[String]) -> Result<()> {
+        let keys = keys.iter().map(|key| Ok(self.below(key)?.key));
+        let keys: Vec<Key> = keys.collect::<Result<_>>()?;
+        let gone = self.insist(async || {
+            let keys = stream::iter(keys.clone().into_iter().map(Ok)).boxed();
+            let gone = self.store().delete_stream(keys);
+            gone.try_for_each(|_| ready(Ok(()))).await
+        });
+        self.if_there(gone, "removing").map(drop)
+    }
+
+    /// Copies objects within the service, each from one key to another, relative to this place.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn copy_all(&self, pairs: &[(String, String)]) -> Result<()> {
+        let pairs = pairs
+            .iter()
+            .map(|(from, to)| Ok((self.below(from)?.key, self.below(to)?.key)));
+        let pairs: Vec<(Key, Key)> = pairs.collect::<Result<_>>()?;
+        let copies = pairs.iter().map(|(from, to)| self.store().copy(from, to));
+        let copies = stream::iter(copies).buffer_unordered(REQUESTS_MAX);
+        let copied = self
+            .bucket
+            .wait(copies.try_for_each(|()| std::future::ready(Ok(()))));
+        copied.map_err(|e| self.failed(&e, "copying"))
+    }
+
+    /// The names right below, in order.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn names(&self) -> Result<Names> {
+        let listed = self.insist(async || self.store().list_with_delimiter(Some(&self.key)).await);
+        let listed = self.if_there(listed, "listing")?;
+        let Some(listed) = listed else {
+            return Ok(Names::default());
+        };
+        let named = |key: &Key| key.filename().map(str::to_string);
+        let mut names = Names {
+            directories: listed.common_prefixes.iter().filter_map(named).collect(),
+            objects: listed
+                .objects
+                .iter()
+                .filter_map(|meta| named(&meta.location))
+                .collect(),
+        };
+        names.directories.sort();
+        names.objects.sort();
+        Ok(names)
+    }
+
+    /// Does something again and again, until `again` says that it is enough, on a thread of the
+    /// buckets. Gives up with its process.
+    pub fn repeat(&self, pause: Duration, mut again: impl FnMut() -> bool + Send + 'static) {
+        self.bucket.spawn(async move {
+            loop {
+                tokio::time::sleep(pause).await;
+                let asked = tokio::task::spawn_blocking(move || (again(), again)).await;
+                match asked {
+                    Ok((true, next)) => again = next,
+                    _ => return,
+                }
+            }
+        });
+    }
+
+    /// Waits for the answer of a request, which is made again if its answer breaks off: the crate
+    /// repeats what services refuse for now, but not all of that.
+    fn insist<T>(&self, mut request: impl AsyncFnMut() -> Answer<T>) -> Answer<T> {
+        let begun = Instant::now();
+        for _ in 1..TRIES_MAX {
+            match self.bucket.wait(request()) {
+                Err(failure) if failure::may_pass(&failure) && begun.elapsed() < TRYING => {}
+                answer => return answer,
+            }
+        }
+        self.bucket.wait(request())
+    }
+
+    fn store(&self) -> &dyn ObjectStore {
+        &*self.bucket.store
+    }
+
+    /// An answer; `None` if it says that there is no such object.
+    fn if_there<T>(&self, answer: Answer<T>, doing: &str) -> Result<Option<T>> {
+        match answer {
+            Ok(answer) => Ok(Some(answer)),
+            Err(failure) if failure::is_missing(&failure) => Ok(None),
+            Err(failure) => Err(self.failed(&failure, doing)),
+        }
+    }
+
+    fn failed(&self, failure: &Failure, doing: &str) -> Error {
+        failure::error(failure, doing).at(&self.url)
+    }
+}
+
+impl Version {
+    fn of(meta: &object_store::ObjectMeta) -> Self {
+        Self(UpdateVersion {
+            e_tag: meta.e_tag.clone(),
+            version: meta.version.clone(),
+        })
+    }
+}

@@ -1,0 +1,136 @@
+//! Connections to services: one for each bucket that the process uses, which all its places share.
+//!
+//! Addresses and credentials are those of the environment, as the services' own tools take them:
+//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, roles of machines
+//! and containers; `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME` and
+//! `AZURE_STORAGE_ACCOUNT_KEY`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::memory::InMemory;
+use object_store::{ClientOptions, ObjectStore, Result as Answer};
+use penstock_engine::{Error, Kind, Result};
+use tokio::runtime::{Builder, Handle, Runtime};
+
+use crate::failure;
+use crate::url::{Scheme, Url};
+
+/// The threads that make the requests of all buckets.
+const THREADS: usize = 2;
+/// The beginnings of the names of environment variables that say how to reach services.
+const VARIABLES: [&str; 4] = ["AWS_", "AZURE_", "GOOGLE_", "HTTP"];
+
+/// A bucket, connected.
+pub(crate) struct Bucket {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) scheme: Scheme,
+    runtime: Handle,
+}
+
+impl Bucket {
+    /// Waits for the answer of a request.
+    pub(crate) fn wait<T>(&self, request: impl Future<Output = T>) -> T {
+        self.runtime.block_on(request)
+    }
+
+    /// Begins something that goes on without its caller.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
+    }
+}
+
+/// The bucket of a URL, and the variables of the environment when it was connected.
+type Name = (String, Vec<(String, String)>);
+
+/// The bucket of a URL: the one that is connected, if there is one.
+///
+/// # Errors
+/// [`Kind::Schema`] when the environment does not say how to reach it.
+pub(crate) fn bucket(url: &Url<'_>) -> Result<Arc<Bucket>> {
+    static CONNECTED: OnceLock<Mutex<HashMap<Name, Arc<Bucket>>>> = OnceLock::new();
+    let name = (url.bucket.to_string(), variables(url.scheme));
+    let connected = CONNECTED.get_or_init(Mutex::default);
+    let mut connected = connected.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = connected.get(&name) {
+        return Ok(known.clone());
+    }
+    let store = connect(url).map_err(|e| Error {
+        kind: Kind::Schema,
+        ..failure::error(&e, "connecting to a bucket")
+    })?;
+    let bucket = Arc::new(Bucket {
+        store,
+        scheme: url.scheme,
+        runtime: runtime()?.handle().clone(),
+    });
+    connected.insert(name, bucket.clone());
+    Ok(bucket)
+}
+
+/// The variables of the environment that say how to reach the service.
+fn variables(scheme: Scheme) -> Vec<(String, String)> {
+    if scheme == Scheme::Memory {
+        return Vec::new();
+    }
+    let known = |name: &str| VARIABLES.iter().any(|start| name.starts_with(start));
+    let mut all: Vec<_> = std::env::vars().filter(|(name, _)| known(name)).collect();
+    all.sort();
+    all
+}
+
+fn connect(url: &Url<'_>) -> Answer<Arc<dyn ObjectStore>> {
+    // The process may have a provider of cryptography already; then that one serves.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Ok(match url.scheme {
+        Scheme::S3 => Arc::new(
+            AmazonS3Builder::from_env()
+                .with_url(url.bucket)
+                .with_client_options(client("AWS_ENDPOINT_URL"))
+                .with_conditional_put(S3ConditionalPut::ETagMatch)
+                .build()?,
+        ),
+        Scheme::Google => Arc::new(
+            GoogleCloudStorageBuilder::from_env()
+                .with_url(url.bucket)
+                .build()?,
+        ),
+        Scheme::Azure => Arc::new(
+            MicrosoftAzureBuilder::from_env()
+                .with_url(url.bucket)
+                .with_client_options(client("AZURE_STORAGE_ENDPOINT"))
+                .build()?,
+        ),
+        Scheme::Web => {
+            let options = ClientOptions::new().with_allow_http(true);
+            let builder = HttpBuilder::new().with_url(url.bucket);
+            Arc::new(builder.with_client_options(options).build()?)
+        }
+        Scheme::Memory => Arc::new(InMemory::new()),
+    })
+}
+
+/// The options of connections. They are without encryption if the variable that gives the address
+/// of the service says so.
+fn client(address: &str) -> ClientOptions {
+    let is_plain = std::env::var(address).is_ok_and(|url| url.starts_with("http://"));
+    ClientOptions::new().with_allow_http(is_plain)
+}
+
+/// The threads that make requests.
+fn runtime() -> Result<&'static Runtime> {
+    static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("bucket")
+            .enable_all()
+            .build()
+    });
+    let failed = |e| Error::new(Kind::Io, "starting the threads of buckets", e);
+    made.as_ref().map_err(failed)
+}
