@@ -20,7 +20,7 @@
 //! | `portions` | the blocks of a server, the clients that hold portions of them, and the memgets |
 //! | `lists` | what clients hold, where no schema says it |
 //!
-//! Memory: two buffers of one block, or as much as a split collective may take. Time to plan: in
+//! Memory: two buffers of one block (more for a service that takes many calls at once), or as much as a split collective may take. Time to plan: in
 //! proportion to this server's blocks and to the clients that touch them.
 
 use penstock_layout::Block;
@@ -39,9 +39,6 @@ use crate::span;
 use crate::split::{self, HandOver};
 use crate::trace::Instrument;
 use crate::tuning::DiskDirected;
-
-/// The buffers of a disk: one is filled while the other is drained (Kotz, Table I).
-pub const BUFFERS_PER_DISK: u64 = 2;
 
 /// Runs the part of `server` in `requests`, one for each array, to the end or to the first error,
 /// which names the server. In a split collective the server hands over when only the disk is left
@@ -133,7 +130,7 @@ impl<'a, M: Machine> Job<'a, M> {
         }
         machine.work(Work::Thread).await;
         let blocks = self.blocks(machine, tuning).await;
-        let relay = Relay::new(machine, requests, blocks, BUFFERS_PER_DISK);
+        let relay = Relay::new(machine, requests, blocks, tuning.buffers);
         match requests[0].split {
             None => relay.run(self).await,
             Some(_) => split::run(&relay, self, hand_over).await,

@@ -5,7 +5,6 @@ use std::fmt::Write;
 
 use penstock_layout::{Block, Holding};
 
-use crate::disk_directed::BUFFERS_PER_DISK;
 use crate::holders::Holders;
 use crate::machine::Operation;
 use crate::party::Party;
@@ -229,9 +228,9 @@ impl Plan {
     pub fn buffer_bytes(&self) -> u64 {
         let staged = self.staged_blocks().min(self.conforming_blocks_max);
         let blocks = match &self.strategy {
-            Strategy::DiskDirected(_) => {
+            Strategy::DiskDirected(options) => {
                 let each = self.servers.iter();
-                each.map(|server| server.blocks.min(BUFFERS_PER_DISK)).sum()
+                each.map(|server| server.blocks.min(options.buffers)).sum()
             }
             Strategy::Caching(options) => self.cached_blocks(options),
             Strategy::TwoPhase(options) => {
@@ -288,9 +287,9 @@ impl Plan {
         let total = self.total();
         let transfer = self.transfer();
         match &self.strategy {
-            Strategy::DiskDirected(_) => (
+            Strategy::DiskDirected(options) => (
                 format!("{} {transfer} and their answers", total.transfers),
-                format!("{BUFFERS_PER_DISK} for each server's disk"),
+                format!("{} for each server's disk", options.buffers),
             ),
             Strategy::Caching(options) => (
                 format!("about {} {transfer} and their answers", total.stretches),

@@ -41,12 +41,18 @@ impl Default for Strategy {
 pub struct DiskDirected {
     /// Whether the blocks are sorted by where they lie on disk before any is moved.
     pub presort: bool,
+    /// The buffers of each server, one block each.
+    pub buffers: u64,
 }
 
 impl Default for DiskDirected {
-    /// Blocks are presorted: it costs next to nothing, and seeks are dear.
+    /// Blocks are presorted: it costs next to nothing, and seeks are dear. One buffer is filled while
+    /// the other is drained (Kotz, Table I).
     fn default() -> Self {
-        Self { presort: true }
+        Self {
+            presort: true,
+            buffers: 2,
+        }
     }
 }
 

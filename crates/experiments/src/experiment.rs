@@ -119,8 +119,11 @@ impl Experiment<'_> {
                 exchange: Exchange::Remote,
                 io: StoreAccess::Servers(self.preset.caching.tuning(u64::MAX)),
             }),
-            Method::Ddio => Strategy::DiskDirected(DiskDirected { presort: false }),
-            Method::DdioSort => Strategy::DiskDirected(DiskDirected { presort: true }),
+            Method::Ddio => Strategy::DiskDirected(DiskDirected {
+                presort: false,
+                ..DiskDirected::default()
+            }),
+            Method::DdioSort => Strategy::DiskDirected(DiskDirected::default()),
         };
         let waits_for_media = match self.method {
             Method::Caching | Method::TwoPhase => self.preset.caching.waits_for_media,

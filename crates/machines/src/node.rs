@@ -261,7 +261,7 @@ impl Node {
         if let Some(device) = devices.get(&(server, id)) {
             return Ok(device.clone());
         }
-        let device = Device::start(format!("disk-{server}-{id}"), id.has_order())?;
+        let device = Device::start(format!("disk-{server}-{id}"), id.has_order(), id.workers())?;
         let device = Rc::new(device);
         devices.insert((server, id), device.clone());
         Ok(device)

@@ -357,6 +357,7 @@ fn strategy(random: &mut Random) -> Strategy {
         4 => Strategy::Independent,
         presort => Strategy::DiskDirected(DiskDirected {
             presort: presort == 2,
+            buffers: 1 + random.below(4),
         }),
     }
 }

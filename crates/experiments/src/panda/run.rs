@@ -113,7 +113,7 @@ impl Case {
     fn request_of(&self, (memory, disk): (Distribution, DiskSchema)) -> Request {
         Request {
             operation: self.operation,
-            strategy: Strategy::DiskDirected(DiskDirected { presort: true }),
+            strategy: Strategy::DiskDirected(DiskDirected::default()),
             holders: memory.into(),
             disk,
             target: Vec::new(),

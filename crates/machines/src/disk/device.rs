@@ -1,6 +1,7 @@
-//! Devices of servers: each has one queue, and one worker that makes its blocking calls.
+//! Devices of servers: each has one queue, and a worker that makes its blocking calls.
 //!
-//! A device of a server is what one file system lies on, or a raw block device. All files that the
+//! A device of a server is what one file system lies on, or a raw block device, or a service that
+//! is reached by a network, which has several workers: each waits for one answer. All files that the
 //! server has open there, of all calls and parties, wait in the device's queue. The worker is a
 //! thread. It takes the next request itself, so that it does not idle while one waits. Servers of
 //! one node have a device each, though it may be the same disk: they are to work side by side.
@@ -9,6 +10,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -24,11 +26,23 @@ use super::queue::{Place, Queue};
 /// The name of a device of this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DeviceId {
-    /// The number of the device, as `stat` gives it.
+    /// The number of the device, as `stat` gives it, or a service's.
     number: u64,
-    /// Whether the blocks lie on the device itself, without a file system.
-    is_raw: bool,
+    kind: DeviceKind,
 }
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum DeviceKind {
+    /// A device with a file system on it.
+    FileSystem,
+    /// A device on which the blocks lie themselves.
+    Raw,
+    /// A service that a network reaches.
+    Service,
+}
+
+/// The calls to a service that one server makes at once: most of their time is waiting.
+const SERVICE_WORKERS: usize = 16;
 
 impl DeviceId {
     /// The device of a path, or of the nearest directory above it that is there. `None` if nothing
@@ -36,15 +50,44 @@ impl DeviceId {
     pub fn of(path: &Path) -> Option<Self> {
         let mut above = path.ancestors();
         let found = above.find_map(|path| std::fs::metadata(path).ok())?;
-        let is_raw = found.file_type().is_block_device();
-        let number = if is_raw { found.rdev() } else { found.dev() };
-        Some(Self { number, is_raw })
+        Some(match found.file_type().is_block_device() {
+            true => Self {
+                number: found.rdev(),
+                kind: DeviceKind::Raw,
+            },
+            false => Self {
+                number: found.dev(),
+                kind: DeviceKind::FileSystem,
+            },
+        })
+    }
+
+    /// The device that stands for a service.
+    pub fn of_service(name: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        Self {
+            number: hasher.finish(),
+            kind: DeviceKind::Service,
+        }
+    }
+
+    /// The number of blocking calls that the device serves at once.
+    pub fn workers(self) -> usize {
+        match self.kind {
+            DeviceKind::FileSystem | DeviceKind::Raw => 1,
+            DeviceKind::Service => SERVICE_WORKERS,
+        }
     }
 
     /// Whether it pays to know where blocks lie on the device: on a disk that turns, and on a raw
     /// device, whose positions cost nothing.
     pub fn has_order(self) -> bool {
-        self.is_raw || self.turns()
+        match self.kind {
+            DeviceKind::FileSystem => self.turns(),
+            DeviceKind::Raw => true,
+            DeviceKind::Service => false,
+        }
     }
 
     /// Whether the kernel says that the device turns. It knows no device behind a file system in
@@ -59,8 +102,11 @@ impl DeviceId {
 }
 
 impl fmt::Display for DeviceId {
-    /// Writes the two numbers under which the kernel lists the device.
+    /// Writes the two numbers under which the kernel lists the device; a service has one.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.kind == DeviceKind::Service {
+            return write!(out, "{:x}", self.number);
+        }
         let (major, minor) = (
             rustix::fs::major(self.number),
             rustix::fs::minor(self.number),
@@ -115,36 +161,42 @@ impl Shared {
     }
 }
 
-/// A device of a server, with its queue and its worker.
+/// A device of a server, with its queue and its workers.
 pub struct Device {
     shared: Arc<Shared>,
-    worker: Option<JoinHandle<()>>,
+    workers: Vec<JoinHandle<()>>,
     name: Arc<str>,
     has_order: bool,
     files: Cell<u64>,
 }
 
 impl Device {
-    /// Starts the worker of a device, a thread of this name. `has_order` says whether the device
+    /// Starts the workers of a device, threads of this name. `has_order` says whether the device
     /// serves requests in the order of their positions, where these are known.
     ///
     /// # Errors
     /// When the system allows no more threads.
-    pub fn start(name: String, has_order: bool) -> Result<Self> {
-        let shared = Arc::new(Shared::default());
-        let of_worker = shared.clone();
-        let worker = Builder::new()
-            .name(name.clone())
-            .spawn(move || of_worker.work());
-        let worker =
-            worker.map_err(|e| Error::new(Kind::Io, "starting the worker of a device", e))?;
-        Ok(Self {
-            shared,
-            worker: Some(worker),
-            name: name.into(),
+    pub fn start(name: String, has_order: bool, workers: usize) -> Result<Self> {
+        let mut device = Self {
+            shared: Arc::default(),
+            workers: Vec::with_capacity(workers),
+            name: name.as_str().into(),
             has_order,
             files: Cell::new(0),
-        })
+        };
+        for _ in 0..workers {
+            let shared = device.shared.clone();
+            let worker = Builder::new().name(name.clone());
+            let worker = worker.spawn(move || shared.work());
+            let failed = |e| Error::new(Kind::Io, "starting the worker of a device", e);
+            device.workers.push(worker.map_err(failed)?);
+        }
+        Ok(device)
+    }
+
+    /// Whether several calls are made at once.
+    pub(super) fn is_wide(&self) -> bool {
+        self.workers.len() > 1
     }
 
     /// Whether the device serves requests in the order of their positions, where these are known.
@@ -193,12 +245,12 @@ pub(super) fn no_answer() -> Error {
 }
 
 impl Drop for Device {
-    /// Ends the worker, once it has served all requests that wait.
+    /// Ends the workers, once they have served all requests that wait.
     fn drop(&mut self) {
         self.shared.waiting().is_closed = true;
-        self.shared.changed.notify_one();
-        if let Some(worker) = self.worker.take() {
-            // The worker catches the panics of requests: joining it gives nothing to report.
+        self.shared.changed.notify_all();
+        for worker in self.workers.drain(..) {
+            // Workers catch the panics of requests: joining them gives nothing to report.
             let _ = worker.join();
         }
     }
@@ -229,7 +281,7 @@ pub(super) mod tests {
     }
 
     fn start(name: &str) -> Device {
-        Device::start(name.to_string(), true).unwrap()
+        Device::start(name.to_string(), true, 1).unwrap()
     }
 
     /// The worker is held up until all requests have come.
@@ -289,7 +341,9 @@ pub(super) mod tests {
         let in_memory = DeviceId::of(Path::new("/proc")).unwrap();
         assert!(!in_memory.has_order() && DeviceId::of(Path::new("/")) != Some(in_memory));
         match DeviceId::of(Path::new("/dev/loop0")) {
-            Some(raw) if raw.is_raw => assert!(raw.has_order() && raw.to_string() == "7:0"),
+            Some(raw) if raw.kind == DeviceKind::Raw => {
+                assert!(raw.has_order() && raw.to_string() == "7:0")
+            }
             _ => println!("skipped: there is no raw device here"),
         }
     }

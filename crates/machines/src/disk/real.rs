@@ -44,7 +44,7 @@ pub struct RealDisk {
 impl RealDisk {
     /// Opens a target on its device. An error of opening is the answer to all later calls. Where
     /// the positions of blocks are to be known, the future ends when they are; a new target has
-    /// none yet.
+    /// none yet. It ends when the target is open, too, where another worker may take the next call.
     pub async fn open(device: Rc<Device>, opener: Arc<dyn Opener>, opening: Opening) -> Self {
         let file = Self {
             medium: Arc::default(),
@@ -57,7 +57,7 @@ impl RealDisk {
         let opened = file.device.run(Place::Line, file.number, move || {
             let _ = medium.set(opener.open(&opening, tells_positions)); // nobody else sets it
         });
-        if tells_positions {
+        if tells_positions || file.device.is_wide() {
             let _ = opened.await; // an error is the answer to all later calls
         }
         file
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn why_a_disk_cannot_be_opened_is_said_by_all_that_is_asked_of_it() {
         for has_order in [false, true] {
-            let device = Rc::new(Device::start("disk-test".to_string(), has_order).unwrap());
+            let device = Rc::new(Device::start("disk-test".to_string(), has_order, 1).unwrap());
             let error = Error::new(Kind::Missing, "opening", "it is not there");
             let answer = error.clone();
             let disk = open(&device, Box::new(move || Err(answer.clone())));

@@ -14,7 +14,7 @@ pub fn strategies() -> Vec<Strategy> {
         read_ahead_blocks: 1,
     };
     let mut all = vec![
-        Strategy::DiskDirected(DiskDirected { presort: true }),
+        Strategy::DiskDirected(DiskDirected::default()),
         Strategy::Caching(caching),
         Strategy::Independent,
     ];
