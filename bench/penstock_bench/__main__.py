@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from penstock_bench import (
+    buckets,
     collective,
     copy,
     dickens_thakur,
@@ -21,6 +22,7 @@ from penstock_bench import (
 from penstock_bench.command import complain
 
 BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
+    "buckets": (buckets.main, "an array in a bucket, beside the crate object_store alone"),
     "collective": (collective.main, "one collective write and read, beside other libraries"),
     "copy": (copy.main, "an array rearranged on disk, beside rechunker and TensorStore"),
     "files": (files.main, "parallel files: Figures 10 to 16 of Vesta beside fio and a copy"),

@@ -114,8 +114,7 @@ impl Group {
         is_first: bool,
     ) -> Result<Self> {
         check_declared(declared)?;
-        let absolute = std::path::absolute(path);
-        let absolute = absolute.map_err(|e| Error::io(&e, "looking for", path))?;
+        let absolute = files::absolute(path)?;
         let path = resolve(&of_server(&absolute, 0))?;
         let template = is_template(&absolute).then_some(absolute);
         let spread = template.as_deref().map(|place| Spread::new(place, servers));

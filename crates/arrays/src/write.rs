@@ -4,6 +4,8 @@
 //! |---|---|
 //! | [`pending`](Pending) | an array being written: what the root does before and after the servers |
 //! | `place` | the place of an array, and how the array comes there |
+//! | `objects` | the place of an array in a bucket |
+//! | `lease` | keeps a place in a bucket from other writers |
 //! | `dataset` | the place of a dataset in an HDF5 file |
 //! | `checks` | checks that an array may go to a path |
 //! | `change` | changes a part of an array |
@@ -27,6 +29,8 @@ mod change;
 pub(crate) mod checks;
 mod copy_target;
 mod dataset;
+mod lease;
+mod objects;
 mod pending;
 mod place;
 mod update;

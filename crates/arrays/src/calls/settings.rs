@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use penstock_engine::encoding::{decode, encode};
+use penstock_engine::tuning::DiskDirected;
 use penstock_engine::version::Version;
 use penstock_engine::{
     Error, Holders, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
@@ -15,6 +16,11 @@ use serde::{Deserialize, Serialize};
 use crate::fs::user::User;
 use crate::testing::Faults;
 use crate::{DirectIo, Target};
+
+/// The most buffers of a server for arrays in a bucket, and the bytes that they take together, if two
+/// of them take no more.
+const BUCKET_BUFFERS_MAX: u64 = 16;
+const BUCKET_BUFFER_BYTES: u64 = 64 << 20;
 
 /// The options of a session. All ranks must give the same.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -240,6 +246,10 @@ impl Settings {
         target: Option<Target>,
     ) -> Result<Request> {
         let Method { strategy, is_split } = method;
+        let strategy = match target.as_ref().is_some_and(Target::is_in_bucket) {
+            true => strategy_of_bucket(strategy, &disk)?,
+            false => strategy,
+        };
         let SessionOptions {
             background_bytes: buffer_bytes_max,
             sync,
@@ -277,6 +287,20 @@ impl Settings {
             rest: Rest::Fill(Vec::new()),
         })
     }
+}
+
+/// The strategy for an array in a bucket: a server has many requests under way.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for other strategies than the disk-directed one.
+fn strategy_of_bucket(strategy: Strategy, disk: &DiskSchema) -> Result<Strategy> {
+    let Strategy::DiskDirected(tuning) = strategy else {
+        let cause = "in a bucket, arrays are disk-directed: use strategy=\"disk-directed\"";
+        return Err(Error::new(Kind::Unsupported, "moving an array", cause));
+    };
+    let fit = BUCKET_BUFFER_BYTES / disk.block_bytes_max().max(1);
+    let buffers = fit.clamp(tuning.buffers, BUCKET_BUFFERS_MAX);
+    Ok(Strategy::DiskDirected(DiskDirected { buffers, ..tuning }))
 }
 
 /// A call that has begun: [`Session::end`] ends it.

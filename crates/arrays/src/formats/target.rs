@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use penstock_bucket::{Place, is_url};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::{DeviceId, Medium};
@@ -28,6 +29,8 @@ pub struct Target {
     leaves_out: Option<Vec<u8>>,
     /// The server that opens the target, and the number of servers.
     server: (usize, usize),
+    /// The process that alone reaches the target, if it is in that process's memory.
+    process: Option<u32>,
 }
 
 /// The use of checksums.
@@ -56,13 +59,25 @@ pub(crate) enum Form {
 
 impl Target {
     pub(crate) fn new(form: Form) -> Self {
-        Self {
+        let target = Self {
             form,
             way: AccessMode::default(),
             checksums: Checksums::None,
             leaves_out: None,
             server: (0, 1),
+            process: None,
+        };
+        let place = Place::of(target.path()).ok().flatten();
+        let is_own = place.is_some_and(|place| !place.is_shared());
+        Self {
+            process: is_own.then(std::process::id),
+            ..target
         }
+    }
+
+    /// Whether the array is in a bucket.
+    pub(crate) fn is_in_bucket(&self) -> bool {
+        is_url(self.path())
     }
 
     pub(crate) fn form(&self) -> &Form {
@@ -141,6 +156,9 @@ impl Target {
     /// # Errors
     /// [`Kind::Missing`] when the path leads nowhere.
     pub fn device(&self) -> Result<DeviceId> {
+        if self.is_in_bucket() {
+            return self.service();
+        }
         let path = match self.spread() {
             Some(of) => of.of_server(self.server.0),
             None => self.path().to_path_buf(),
@@ -153,6 +171,20 @@ impl Target {
             )
         };
         DeviceId::of(&path).ok_or_else(|| missing().at(&path))
+    }
+
+    /// The service that has the target's bucket.
+    fn service(&self) -> Result<DeviceId> {
+        let path = self.path();
+        let refused = |cause| Err(Error::new(Kind::Unsupported, "opening", cause).at(path));
+        if self.process.is_some_and(|own| own != std::process::id()) {
+            return refused("it is in the memory of one process, and the job has several");
+        }
+        if self.way.direct == DirectIo::Always {
+            return refused("a bucket has no page cache to go around: leave out direct=True");
+        }
+        let bucket = path.iter().nth(1).unwrap_or_default();
+        Ok(DeviceId::of_service(&bucket.to_string_lossy()))
     }
 
     /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be the disk
@@ -270,8 +302,11 @@ impl Target {
     /// written, and how long the file is.
     ///
     /// # Errors
-    /// When that file is missing.
+    /// When that file is missing, or the error of the service that has it.
     pub fn stamp(&self) -> Result<String> {
+        if let Some(place) = Place::of(&self.path().join("zarr.json"))? {
+            return Ok(format!("{} {:?}", self.path().display(), place.about()?));
+        }
         let path = match &self.form {
             Form::Zarr(location) => location.metadata_file(),
             Form::Flat(location) => location.file.clone(),

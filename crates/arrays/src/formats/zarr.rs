@@ -9,6 +9,7 @@
 //! | `chunks` | the files of the chunks of an array, or of rows of one |
 //! | `open` | opens an array's chunks for reading or writing |
 //! | `plain`, `encoded`, `shards` | the three layouts of chunks as media |
+//! | `objects` | chunks that are objects in a bucket |
 //! | `shard_update` | changes sub-chunks of shards that are there |
 //! | `shard_form` | the encoding of sub-chunks and indexes of shards |
 //! | `coder` | one codec chain with all of its arguments |
@@ -33,6 +34,7 @@ mod encoded;
 mod fletcher32;
 mod metadata;
 pub mod node;
+mod objects;
 mod open;
 mod plain;
 pub(crate) mod second;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
+use penstock_bucket::{Place, is_url};
 use penstock_engine::{Error, Kind, Result};
 use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
@@ -75,13 +76,38 @@ pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Reads all of a file; `None` if it is missing.
+/// Reads all of a file, or of an object in a bucket; `None` if it is missing.
 pub(crate) fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>> {
+    if let Some(place) = Place::of(path)? {
+        return Ok(place.read()?.map(|(bytes, _)| bytes.into()));
+    }
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(Error::io(&error, "reading", path)),
     }
+}
+
+/// The path from the root of the file system, or the URL as it is.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
+    match is_url(path) {
+        true => Ok(path.to_path_buf()),
+        false => std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path)),
+    }
+}
+
+/// The names of all directories in a directory, or in a place of a bucket, in order.
+pub(crate) fn directories_in(directory: &Path) -> Result<Vec<String>> {
+    if let Some(place) = Place::of(directory)? {
+        return Ok(place.names()?.directories);
+    }
+    let entries = entries(directory)?.into_iter();
+    let directories = entries.filter(|entry| entry.path().is_dir());
+    let mut names: Vec<String> = directories
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    Ok(names)
 }
 
 /// The entries of a directory.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_hdf5::is_hdf5;
 use serde::{Deserialize, Serialize};
@@ -88,9 +89,9 @@ impl Catalog {
     /// [`Kind::Missing`] when nothing is at `path`, [`Kind::Damaged`] when the group cannot be
     /// understood.
     pub fn read(path: &Path) -> Result<Option<Self>> {
-        let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+        let path = files::absolute(path)?;
         let first = of_server(&path, 0);
-        if !first.exists() {
+        if !is_url(&first) && !first.exists() {
             let cause = "nothing is there";
             return Err(Error::new(Kind::Missing, "opening a group", cause).at(&first));
         }
@@ -147,8 +148,10 @@ pub enum Contents {
 /// [`Kind::Missing`] when nothing is at `path`; the error of the operating system. Unreadable nodes
 /// are in the list.
 pub fn list(path: &Path) -> Result<Vec<Entry>> {
-    let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
-    if let Some(entries) = list_datasets(&path)? {
+    let path = files::absolute(path)?;
+    if !is_url(&path)
+        && let Some(entries) = list_datasets(&path)?
+    {
         return Ok(entries);
     }
     let first = of_server(&path, 0);

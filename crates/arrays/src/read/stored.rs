@@ -2,7 +2,7 @@
 //!
 //! | found at the path | form |
 //! |---|---|
-//! | a directory with `zarr.json` or `.zarray` | a Zarr array, or a group and the array of the given name in it |
+//! | a directory, or a place in a bucket, with `zarr.json` or `.zarray` | a Zarr array, or a group and the array of the given name in it |
 //! | a directory with Penstock's `schema.json` | parts |
 //! | a file with a sidecar: a schema of Penstock in the file of the same name and `.json` | raw |
 //! | a file with the first bytes of `.npy` files | NumPy's |
@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_hdf5::is_hdf5;
 use penstock_layout::{DiskSchema, Order, exact};
@@ -29,6 +30,9 @@ use crate::schema::{ArraySchema, Format, Storage, part_bytes, part_mesh};
 
 /// The most tries to open a file that is replaced at the same time.
 const OPEN_TRIES_MAX: usize = 10;
+
+/// The bytes of a block of an object in a bucket: a request waits long for its first byte.
+const OBJECT_BYTES_MIN: u64 = 8 << 20;
 
 /// A stored array. Only the root opens it; the servers get [`StoredArray::target`].
 #[derive(Debug)]
@@ -70,6 +74,9 @@ impl StoredArray {
     /// # Errors
     /// As [`StoredArray::open`], and the errors of `lengths`.
     pub(crate) fn open_with(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Result<Self> {
+        if is_url(path) {
+            return open_directory(path, name, lengths);
+        }
         let path = absolute(path)?;
         if let Some((file, dataset)) = hdf5::name::split(&path) {
             return open_dataset(&file, &dataset, name);
@@ -107,6 +114,7 @@ impl StoredArray {
     /// Whether `path` describes itself: a directory, or a `.npy` file.
     pub fn says_what_it_is(path: &Path) -> bool {
         is_template(path)
+            || is_url(path)
             || path.is_dir()
             || hdf5::name::split(path).is_some()
             || begins_as_npy(path).unwrap_or(false)
@@ -163,6 +171,10 @@ impl StoredArray {
     /// # Errors
     /// [`Kind::Damaged`] when the stored metadata do not fit together.
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
+        let block_bytes_max = match self.target.is_in_bucket() {
+            true => block_bytes_max.max(OBJECT_BYTES_MIN),
+            false => block_bytes_max,
+        };
         match &self.form {
             Form::Zarr(metadata) => metadata.disk_schema(block_bytes_max),
             Form::Schema => self.schema.disk_schema(block_bytes_max),
@@ -396,6 +408,10 @@ fn open_directory(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Resu
             Some(name) if name != own => Err(no_such_array(path, name, &[own])),
             _ => open_parts(path, sidecar),
         };
+    }
+    if is_url(path) {
+        let cause = "no Zarr array or group is there";
+        return Err(Error::new(Kind::Missing, "opening", cause).at(path));
     }
     let cause = "the directory holds neither Zarr's metadata nor a schema of Penstock's";
     Err(Error::new(Kind::Unsupported, "opening", cause).at(path))

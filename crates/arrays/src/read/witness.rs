@@ -8,10 +8,19 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::{Place, Version, is_url};
 use penstock_engine::{Error, Kind, Result};
 
-/// The device and number of a file, if there is one.
-type Identity = Option<(u64, u64)>;
+/// What tells one file at a path from the next, if there is one.
+type Identity = Option<Mark>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Mark {
+    /// The device and number of a file.
+    File(u64, u64),
+    /// The version of the metadata in a bucket.
+    Object(Version),
+}
 
 /// The identities of a path, and of an array in it, when a read began.
 pub struct Witness(Vec<(PathBuf, Identity)>);
@@ -49,9 +58,13 @@ impl Witness {
 }
 
 fn identity(path: &Path) -> Identity {
-    std::fs::metadata(path)
-        .ok()
-        .map(|meta| (meta.dev(), meta.ino()))
+    if is_url(path) {
+        let place = Place::of(&path.join("zarr.json")).ok()??;
+        let about = place.about().ok()??;
+        return Some(Mark::Object(about.version));
+    }
+    let meta = std::fs::metadata(path).ok()?;
+    Some(Mark::File(meta.dev(), meta.ino()))
 }
 
 #[cfg(test)]

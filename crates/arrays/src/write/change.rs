@@ -7,6 +7,7 @@
 //! | chunks | a copy of each chunk that is changed in part; a hard link for each other chunk |
 //! | row-major | a copy of the file |
 //! | parts | a copy of each part that is changed; a hard link for each other part |
+//! | chunks in a bucket | a get of each chunk that is changed in part; a copy within the service of each other chunk |
 //!
 //! If chunks or parts are spread over servers, each server makes the copies and links of its own,
 //! and only the metadata take the place of the old ones.
@@ -15,9 +16,12 @@
 
 use std::path::Path;
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
+use serde_json::Value;
 
 use super::checks::{check_not_saved, is_in_group, resolve, same_file_system};
+use super::objects::ObjectsPlace;
 use super::pending::Pending;
 use super::place::Place;
 use crate::ArraySchema;
@@ -38,6 +42,7 @@ impl Pending {
     /// [`Pending::create`] otherwise. Nothing is touched then.
     pub fn change(path: &Path, stored: &StoredArray) -> Result<Self> {
         match stored.target().form() {
+            Form::Zarr(location) if is_url(&location.directory) => change_objects(location),
             Form::Zarr(location) => change_chunks(location),
             Form::Flat(location) => change_file(path, location),
             Form::Parts(location) => change_parts(&of_server(path, 0), stored.schema(), location),
@@ -95,14 +100,32 @@ fn change_parts(path: &Path, schema: &ArraySchema, location: &parts::Location) -
     ))
 }
 
-fn change_chunks(location: &zarr::Location) -> Result<Pending> {
-    let path = resolve(&location.directory)?;
-    let node = zarr::Node::read(&path)?.filter(|node| !node.is_second());
-    let Some(mut metadata) = node.map(|node| node.json().clone()) else {
+fn change_objects(location: &zarr::Location) -> Result<Pending> {
+    let path = &location.directory;
+    let metadata = metadata_of(path)?;
+    location.check_writable()?;
+    let place = ObjectsPlace::of_change(path, metadata)?;
+    let location = zarr::Location {
+        base: Some(path.clone()),
+        base_keys: place.base_keys().map(|keys| keys.to_string()),
+        ..zarr::Location::new(path.clone(), location.form.with_keys(place.metadata()))
+    };
+    Ok(Pending::of_objects(Form::Zarr(location), place))
+}
+
+/// The metadata of the array in a directory, or at a place in a bucket.
+fn metadata_of(path: &Path) -> Result<Value> {
+    let node = zarr::Node::read(path)?.filter(|node| !node.is_second());
+    node.map(|node| node.json().clone()).ok_or_else(|| {
         let cause =
             "it is of Zarr format 2, to which Penstock does not write: copy the array first";
-        return Err(Error::new(Kind::Unsupported, "writing", cause).at(&path));
-    };
+        Error::new(Kind::Unsupported, "writing", cause).at(path)
+    })
+}
+
+fn change_chunks(location: &zarr::Location) -> Result<Pending> {
+    let path = resolve(&location.directory)?;
+    let mut metadata = metadata_of(&path)?;
     // The root finds here what no server could write.
     location.check_writable()?;
     // The temporary is beside the group, as for a new array in it, or beside an array that stands

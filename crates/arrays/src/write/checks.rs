@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 
 use crate::formats::record::{CHECKPOINTS, Record, SavedContents, saved_in};
@@ -14,6 +15,11 @@ use crate::fs::files;
 pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
     if is_template(path) {
         let cause = "this is written to one place: give a path without {server}";
+        return Err(Error::new(Kind::Unsupported, "writing", cause).at(path));
+    }
+    if is_url(path) {
+        let cause =
+            "a bucket holds arrays in chunks, written whole: use Chunks or natural chunking";
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(path));
     }
     let failed = |e: std::io::Error, path: &Path| Error::io(&e, "looking for", path);

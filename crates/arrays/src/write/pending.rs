@@ -5,15 +5,18 @@
 //! | chunks | the array | `path/name`, or `path` for an array that is in no group |
 //! | row-major | the file | `path` |
 //! | parts | the directory of parts | `path` |
+//! | chunks in a bucket | missing: see `objects` | `path/name` |
 //!
 //! A part of an array is changed in another way: see `change`.
 
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 
 use super::checks::{check_file, check_group, check_parts, resolve};
 use super::dataset::DatasetPlace;
+use super::objects::ObjectsPlace;
 use super::place::{Place, SIDECAR};
 use crate::dtype::ByteOrder;
 use crate::formats::parts::part_path;
@@ -39,24 +42,28 @@ pub enum Keys {
 
 /// A write under way. Dropped without [`Pending::commit`], it leaves nothing behind.
 pub struct Pending {
-    pub(super) temporary: Temporary,
     target: Target,
-    place: Place,
+    way: Way,
+}
+
+/// The way in which an array comes to its place.
+enum Way {
+    /// By a rename, from a temporary.
+    Files { temporary: Temporary, place: Place },
+    /// By a put of its metadata, in a bucket.
+    Objects(Box<ObjectsPlace>),
 }
 
 /// The leftover of a write whose array is in its place: the lock of its removed temporary. The file
 /// system takes a while to release the lock, and nobody need wait for it.
 pub struct Leftover {
-    _temporary: Temporary,
+    _temporary: Option<Temporary>,
 }
 
 impl Pending {
     pub(super) fn new(temporary: Temporary, target: Target, place: Place) -> Self {
-        Self {
-            temporary,
-            target,
-            place,
-        }
+        let way = Way::Files { temporary, place };
+        Self { target, way }
     }
 
     /// Makes everything but the elements of an array of `schema` at `path`, under a temporary name
@@ -71,7 +78,25 @@ impl Pending {
     /// [`Kind::Busy`] when another job is writing the same array. Nothing is touched then.
     pub fn create(path: &Path, schema: &ArraySchema, keys: Keys) -> Result<Self> {
         schema.disk_schema(1)?;
+        if is_url(path) && matches!(schema.disk, Storage::Natural | Storage::Chunks { .. }) {
+            return Self::create_objects(path, schema);
+        }
         Self::begin(place_of(path, schema)?, schema, keys, None)
+    }
+
+    /// Begins a write of an array in chunks to a bucket.
+    fn create_objects(group: &Path, schema: &ArraySchema) -> Result<Self> {
+        let metadata = zarr::array_json(schema)?;
+        let place = ObjectsPlace::new(group, &schema.name, metadata)?;
+        let form = chunks_in(place.url().to_path_buf(), schema, place.metadata(), None)?;
+        Ok(Self::of_objects(form, place))
+    }
+
+    pub(super) fn of_objects(form: Form, place: ObjectsPlace) -> Self {
+        Self {
+            target: Target::new(form),
+            way: Way::Objects(Box::new(place)),
+        }
     }
 
     /// Makes an array that is spread over servers, otherwise as [`Pending::create`]. `template`
@@ -128,40 +153,49 @@ impl Pending {
     ///
     /// # Errors
     /// The error of the operating system, or of another file that has appeared at the path.
-    pub fn commit(mut self) -> Result<Leftover> {
-        let mut made = self.place.make_rest(&self.temporary)?;
-        made.extend(self.laid_out());
+    pub fn commit(self) -> Result<Leftover> {
+        let (mut temporary, place) = match self.way {
+            Way::Files { temporary, place } => (temporary, place),
+            Way::Objects(place) => {
+                place.install()?;
+                return Ok(Leftover { _temporary: None });
+            }
+        };
+        let mut made = place.make_rest(&temporary)?;
+        made.extend(laid_out(&temporary, &place));
         files::sync_paths(&made)?;
-        self.place.install(&self.temporary)?;
+        place.install(&temporary)?;
         // The array is in its place: old data that remain are no failure of the write.
-        let _ = self.temporary.remove();
-        Ok(Leftover {
-            _temporary: self.temporary,
-        })
+        let _ = temporary.remove();
+        let _temporary = Some(temporary);
+        Ok(Leftover { _temporary })
     }
 
     /// Removes everything that was written.
     ///
     /// # Errors
     /// The error of the operating system. The next write to the same target tries again.
-    pub fn abort(mut self) -> Result<()> {
-        self.temporary.remove()
-    }
-
-    /// The files that the root has made for the servers, and that are yet to be synced.
-    pub(super) fn laid_out(&self) -> Vec<PathBuf> {
-        if matches!(self.place, Place::Dataset(_)) {
-            return Vec::new(); // its place syncs what it makes
+    pub fn abort(self) -> Result<()> {
+        match self.way {
+            Way::Files { mut temporary, .. } => temporary.remove(),
+            Way::Objects(place) => place.abort(),
         }
-        let data = self.temporary.data();
-        let metadata = [
-            data.join("zarr.json"),
-            data.join("schema.json"),
-            self.temporary.beside(SIDECAR),
-        ];
-        let there = metadata.into_iter().filter(|path| path.exists());
-        std::iter::once(data.clone()).chain(there).collect()
     }
+}
+
+/// The files that the root has made for the servers, and that are yet to be synced.
+pub(super) fn laid_out(temporary: &Temporary, place: &Place) -> Vec<PathBuf> {
+    if matches!(place, Place::Dataset(_)) {
+        return Vec::new(); // its place syncs what it makes
+    }
+    let data = temporary.data();
+    let metadata = [
+        data.join("zarr.json"),
+        data.join("schema.json"),
+        temporary.beside(SIDECAR),
+    ];
+    let there = metadata.into_iter().filter(|path| path.exists());
+    std::iter::once(data.clone()).chain(there).collect()
 }
 
 /// The place of an array that is written to one place.

@@ -2,22 +2,31 @@
 //!
 //! An array that is open to be changed has a temporary with nothing but a lock in it. Whoever else
 //! would change the array in place, or write it anew, makes a temporary of the same name and is
-//! refused; the kernel gives up the lock of a process that is killed. Readers take no lock.
+//! refused; the kernel gives up the lock of a process that is killed. Readers take no lock. In a
+//! bucket a lease is in the lock's place.
 
 use std::path::{Path, PathBuf};
 
-use penstock_engine::Result;
+use penstock_bucket::Place;
+use penstock_engine::{Error, Kind, Result};
 
 use super::checks::{check_not_in_checkpoints, check_not_saved, is_in_group, resolve};
+use super::lease::Lease;
 use crate::formats::Form;
 use crate::formats::spread::of_server;
+use crate::formats::zarr::Node;
 use crate::fs::temporary::Temporary;
 use crate::read::StoredArray;
 
 /// The right to change an array in place, for as long as the value lives.
 #[must_use]
 pub struct Updatable {
-    _temporary: Temporary,
+    _right: Right,
+}
+
+enum Right {
+    Temporary { _held: Temporary },
+    Lease { _held: Lease },
 }
 
 impl StoredArray {
@@ -31,6 +40,9 @@ impl StoredArray {
     /// checkpoint: checksums of these are recorded; [`penstock_engine::Kind::Busy`] when another
     /// job writes the array, or has it open to be changed.
     pub fn updatable(&self, path: &Path) -> Result<Updatable> {
+        if let Some(place) = Place::of(self.target().path())? {
+            return lease(&place);
+        }
         let (beside, name, target) = match self.target().form() {
             Form::Zarr(location) => {
                 let array = resolve(&location.directory)?;
@@ -51,11 +63,24 @@ impl StoredArray {
             }
             Form::Parts(_) => of_itself(resolve(&of_server(path, 0))?),
         };
-        let temporary = Temporary::create(&beside, name.as_deref(), &target)?;
-        Ok(Updatable {
-            _temporary: temporary,
-        })
+        let _held = Temporary::create(&beside, name.as_deref(), &target)?;
+        let _right = Right::Temporary { _held };
+        Ok(Updatable { _right })
     }
+}
+
+/// Leases an array in a bucket.
+fn lease(array: &Place) -> Result<Updatable> {
+    array.check_writable()?;
+    let node = Node::read(array.url())?;
+    if node.is_none_or(|node| node.is_second()) {
+        let cause =
+            "it is of Zarr format 2, to which Penstock does not write: copy the array first";
+        return Err(Error::new(Kind::Unsupported, "writing", cause).at(array.url()));
+    }
+    let _held = Lease::take(array)?;
+    let _right = Right::Lease { _held };
+    Ok(Updatable { _right })
 }
 
 /// The place of the temporary of an array that is in no group.

@@ -8,9 +8,10 @@ use penstock_layout::{Block, DiskSchema, Split};
 use serde::{Deserialize, Serialize};
 use zarrs::array::ChunkKeyEncoding;
 
-use super::metadata::{ChunkForm, Layout};
+use super::metadata::{ChunkForm, Layout, key_encoding};
 use crate::formats::spread::SpreadArray;
-use crate::fs::{files, temporary};
+use crate::fs::files::{self, damaged};
+use crate::fs::temporary;
 
 /// The directory beside the chunks in which a server writes chunks that are to replace others; the
 /// server's number follows.
@@ -30,6 +31,8 @@ pub(crate) struct Location {
     pub(crate) grows: bool,
     /// The directory of the array that is changed; it stays as it is.
     pub(crate) base: Option<PathBuf>,
+    /// The names of the chunks of that array, if they are others: the JSON text of Zarr.
+    pub(crate) base_keys: Option<String>,
     /// The spread of the chunks over servers, if they are not in the directory.
     pub(crate) spread: Option<SpreadArray>,
 }
@@ -43,6 +46,7 @@ impl Location {
             first_chunk: 0,
             grows: false,
             base: None,
+            base_keys: None,
             spread: None,
         }
     }
@@ -52,9 +56,15 @@ impl Location {
     pub(super) fn open(&self, server: usize, schema: &DiskSchema) -> Result<(Layout, Chunks)> {
         let is_whole = *schema.split_of() == Split::Whole;
         let (layout, keys) = self.form.open(&self.directory, is_whole)?;
+        let base_keys = self.base_keys.as_ref().map(|keys| {
+            let words = serde_json::from_str(keys);
+            let words = words.map_err(|e| damaged(&self.directory, e))?;
+            key_encoding(&words, &self.directory)
+        });
         let chunks = Chunks {
             location: self.clone(),
             server,
+            base_keys: base_keys.transpose()?.unwrap_or_else(|| keys.clone()),
             keys,
             schema: schema.clone(),
         };
@@ -156,6 +166,7 @@ pub(super) struct Chunks {
     /// The server that opened the chunks.
     pub(super) server: usize,
     keys: ChunkKeyEncoding,
+    base_keys: ChunkKeyEncoding,
     pub(super) schema: DiskSchema,
 }
 
@@ -192,7 +203,7 @@ impl Chunks {
             None => self.location.base.clone()?,
             Some(of) => of.base_home(&self.schema, object)?,
         };
-        Some(base.join(self.key(object)))
+        Some(base.join(self.key_by(&self.base_keys, object)))
     }
 
     /// Opens the file of a chunk in the array that is changed, if it exists.
@@ -215,11 +226,15 @@ impl Chunks {
     }
 
     fn key(&self, object: u64) -> String {
+        self.key_by(&self.keys, object)
+    }
+
+    fn key_by(&self, keys: &ChunkKeyEncoding, object: u64) -> String {
         let mut index = self.schema.grid_index(object);
         if let Some(first) = index.first_mut() {
             *first += self.location.first_chunk;
         }
-        self.keys.encode(&index).as_str().to_string()
+        keys.encode(&index).as_str().to_string()
     }
 }
 

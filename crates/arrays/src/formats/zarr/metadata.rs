@@ -92,6 +92,9 @@ pub(super) enum Layout {
     Shards(ShardForm),
 }
 
+/// The field of the metadata that names the chunks.
+const KEYS: &str = "chunk_key_encoding";
+
 /// The form of an array's chunks, which the root sends to servers. Servers need not parse all
 /// metadata of plain chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,9 +116,22 @@ impl ChunkForm {
                 swap_width: 1,
                 fill: schema.fill.element(schema.element),
             };
-            return Ok(Self::Plain(plain, json["chunk_key_encoding"].clone()));
+            return Ok(Self::Plain(plain, json[KEYS].clone()));
         }
         Ok(Metadata::parse(json.clone(), path)?.chunk_form())
+    }
+
+    /// The same form with the names of chunks that `metadata` give.
+    pub(crate) fn with_keys(&self, metadata: &Value) -> Self {
+        let keys = &metadata[KEYS];
+        match self {
+            Self::Plain(plain, _) => Self::Plain(plain.clone(), keys.clone()),
+            Self::Encoded(text, fill) => {
+                let mut raw: Value = serde_json::from_str(text).unwrap_or_default();
+                raw[KEYS] = keys.clone();
+                Self::Encoded(raw.to_string(), fill.clone())
+            }
+        }
     }
 
     /// The element that fills unwritten blocks of a chunk, as bytes; empty for zeros.
@@ -139,11 +155,7 @@ impl ChunkForm {
     ) -> Result<(Layout, ChunkKeyEncoding)> {
         match self {
             Self::Plain(plain, keys) => {
-                let unknown = |e: String| damaged(directory, format!("names of chunks: {e}"));
-                let keys = serde_json::from_value(keys.clone());
-                let keys = keys.map_err(|e| unknown(e.to_string()))?;
-                let keys = ChunkKeyEncoding::from_metadata(&keys);
-                let keys = keys.map_err(|e| unknown(e.to_string()))?;
+                let keys = key_encoding(keys, directory)?;
                 Ok((Layout::Plain(plain.clone()), keys))
             }
             Self::Encoded(text, _) => {
@@ -159,6 +171,16 @@ impl ChunkForm {
             }
         }
     }
+}
+
+/// The names of chunks of the array in `directory`, from Zarr's words.
+///
+/// # Errors
+/// [`Kind::Damaged`] for words that are not known.
+pub(super) fn key_encoding(words: &Value, directory: &Path) -> Result<ChunkKeyEncoding> {
+    let unknown = |e: String| damaged(directory, format!("names of chunks: {e}"));
+    let words = serde_json::from_value(words.clone()).map_err(|e| unknown(e.to_string()))?;
+    ChunkKeyEncoding::from_metadata(&words).map_err(|e| unknown(e.to_string()))
 }
 
 /// The parsed `zarr.json` or `.zarray` of an array.

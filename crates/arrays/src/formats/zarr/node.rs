@@ -1,4 +1,4 @@
-//! Nodes of a Zarr hierarchy: arrays and groups, in directories. This module alone reads their
+//! Nodes of a Zarr hierarchy: arrays and groups, in directories or buckets. This module alone reads their
 //! metadata.
 //!
 //! | format | array | group | attributes |
@@ -99,7 +99,8 @@ impl Node {
     /// The error of the operating system. A node that cannot be understood is an error in the list.
     pub fn children(&self) -> Result<Vec<(String, Result<Node>)>> {
         let mut children = Vec::new();
-        for name in names_in(&self.directory)? {
+        let names = files::directories_in(&self.directory)?.into_iter();
+        for name in names.filter(|name| !name.starts_with('.')) {
             match Self::read(&self.directory.join(&name)) {
                 Ok(None) => {}
                 Ok(Some(node)) => children.push((name, Ok(node))),
@@ -108,19 +109,6 @@ impl Node {
         }
         Ok(children)
     }
-}
-
-/// The names of all directories in a directory that are not hidden, in order.
-fn names_in(directory: &Path) -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in files::entries(directory)? {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with('.') && entry.path().is_dir() {
-            names.push(name);
-        }
-    }
-    names.sort();
-    Ok(names)
 }
 
 /// The kind of a node. Metadata of neither array nor group are damaged.

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Assignment, DiskSchema};
 use penstock_machines::Medium;
 
 use super::chunks::{Location, remove_chunks_from};
 use super::metadata::{Layout, Plain};
-use super::{encoded, plain, shard_update, shards};
+use super::{encoded, objects, plain, shard_update, shards};
 use crate::fs::direct::AccessMode;
 
 impl Location {
@@ -32,6 +33,9 @@ impl Location {
             }
         }
         let (layout, chunks) = self.open(server, schema)?;
+        if is_url(&self.directory) {
+            return Ok(Arc::new(objects::Writer::new(chunks, layout)));
+        }
         Ok(match layout {
             Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
             Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
@@ -50,6 +54,12 @@ impl Location {
         if schema.assignment() == Assignment::Blocks {
             let cause = "a chunk is changed by one server, and here by several";
             return Err(Error::new(Kind::Schema, "changing in place", cause).at(&self.directory));
+        }
+        if is_url(&self.directory) {
+            let (layout, chunks) = self.open(server.0, schema)?;
+            let (whole, _) = self.form.open(&self.directory, true)?;
+            let reader = objects::Reader::new(chunks, layout);
+            return Ok(Arc::new(objects::Updater::new(reader, whole)));
         }
         self.check_updatable()?;
         match &self.spread {
@@ -78,6 +88,9 @@ impl Location {
             of.check(server, schema)?;
         }
         let (layout, chunks) = self.open(server.0, schema)?;
+        if is_url(&self.directory) {
+            return Ok(Arc::new(objects::Reader::new(chunks, layout)));
+        }
         Ok(match layout {
             Layout::Plain(Plain { swap_width, fill }) => {
                 Arc::new(plain::Reader::new(chunks, swap_width, fill, way))

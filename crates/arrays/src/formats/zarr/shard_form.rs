@@ -16,6 +16,18 @@ use crate::fs::files::{self, damaged};
 /// The offset and length of a missing sub-chunk.
 pub(super) const MISSING: u64 = u64::MAX;
 
+/// Bytes at offsets: a file, or an object in a bucket.
+pub(super) trait Bytes {
+    /// Fills all of `data` from `offset`. Bytes that end before that are damaged.
+    fn read_at(&self, data: &mut [u8], offset: u64, path: &Path) -> Result<()>;
+}
+
+impl Bytes for File {
+    fn read_at(&self, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
+        files::read_at(self, data, offset, path)
+    }
+}
+
 /// The form that all shards of an array have in common.
 pub(super) struct ShardForm {
     pub(super) inner: Coder,
@@ -77,9 +89,13 @@ impl ShardForm {
             .product()
     }
 
-    /// Reads the index of a shard.
-    pub(super) fn read_index(&self, file: &File, path: &Path) -> Result<Vec<u64>> {
-        let length = files::length(file, path)?;
+    /// Reads the index of a shard of `length` bytes.
+    pub(super) fn read_index(
+        &self,
+        shard: &impl Bytes,
+        length: u64,
+        path: &Path,
+    ) -> Result<Vec<u64>> {
         let Some(end) = length.checked_sub(self.index_bytes) else {
             let cause = format!(
                 "{length} bytes do not hold a shard's index of {}",
@@ -93,7 +109,7 @@ impl ShardForm {
             end
         };
         let mut encoded = files::zeros(self.index_bytes)?;
-        files::read_at(file, &mut encoded, start, path)?;
+        shard.read_at(&mut encoded, start, path)?;
         let mut decoded = files::zeros(self.index_numbers() as u64 * 8)?;
         self.index.decode(&encoded, &mut decoded).map_err(|e| {
             let e = e.at(path).in_bytes(start..start + self.index_bytes);
@@ -114,7 +130,7 @@ impl ShardForm {
     /// bytes.
     pub(super) fn read_sub_chunk(
         &self,
-        file: &File,
+        shard: &impl Bytes,
         ((offset, bytes), shard_bytes): ((u64, u64), u64),
         block: &Block,
         data: &mut [u8],
@@ -134,12 +150,12 @@ impl ShardForm {
                 );
                 return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
             }
-            files::read_at(file, data, offset, path)?;
+            shard.read_at(data, offset, path)?;
             dtype::swap(data, swap_width);
             return Ok(());
         }
         let mut encoded = files::zeros(bytes)?;
-        files::read_at(file, &mut encoded, offset, path)?;
+        shard.read_at(&mut encoded, offset, path)?;
         let decoded = self.inner.decode(&encoded, data);
         decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))
     }

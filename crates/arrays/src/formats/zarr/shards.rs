@@ -126,7 +126,7 @@ impl Writer {
         let (index, end) = if length == 0 {
             (vec![MISSING; self.form.index_numbers()], 0)
         } else {
-            let index = self.form.read_index(&file, &path)?;
+            let index = self.form.read_index(&file, length, &path)?;
             let end = length - self.form.index_bytes;
             ops::set_len(&file, end, &path).map_err(|e| Error::io(&e, "taking up again", &path))?;
             (index, end)
@@ -340,12 +340,9 @@ impl FoundShards {
             let Some(file) = files::open_if_there(path)? else {
                 return Ok(None);
             };
-            let index = form.read_index(&file, path)?;
-            Ok(Some(FoundShard {
-                bytes: files::length(&file, path)?,
-                file,
-                index,
-            }))
+            let bytes = files::length(&file, path)?;
+            let index = form.read_index(&file, bytes, path)?;
+            Ok(Some(FoundShard { file, bytes, index }))
         };
         self.0.get(object, open).map(|(shard, _)| shard)
     }

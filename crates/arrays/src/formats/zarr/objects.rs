@@ -1,0 +1,371 @@
+//! Chunks that are objects in a bucket, as media.
+//!
+//! | chunks | written by | read by |
+//! |---|---|---|
+//! | plain | one put a chunk | one ranged get a block, or several at once |
+//! | encoded | the codec chain, then one put | one get, then the codec chain |
+//! | shards | as encoded | one ranged get of the index, then one a sub-chunk |
+//!
+//! A chunk is put whole, so a server that changes a part of one gets the chunk first. Calls for
+//! different blocks of one chunk may come at the same time: several workers serve a bucket.
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Mutex;
+
+use penstock_bucket::Place;
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::{Block, Split, exact, row_major_strides};
+use penstock_machines::Medium;
+use penstock_machines::disk::medium::no_parts;
+use penstock_machines::memory::buffer::fill;
+
+use super::chunks::Chunks;
+use super::encoded::read_rows;
+use super::metadata::{Layout, Plain};
+use super::plain::read_only;
+use super::shard_form::{Bytes, ShardForm};
+use crate::dtype;
+use crate::fs::files::{self, Open, damaged, lock};
+
+/// The most indexes of shards that a server keeps.
+const INDEXES_MAX: usize = 64;
+/// The locks of an updater: chunks whose numbers differ by this have the same.
+const LOCKS: usize = 64;
+
+/// The place that a URL names.
+fn place_at(url: &Path) -> Result<Place> {
+    Place::of(url)?.ok_or_else(|| {
+        let cause = "it is no URL of a bucket";
+        Error::new(Kind::Schema, "opening", cause).at(url)
+    })
+}
+
+/// The place of a chunk.
+fn place_of(chunks: &Chunks, object: u64) -> Result<Place> {
+    place_at(&chunks.path(object))
+}
+
+/// Decodes a chunk, or the chunk of the array that is changed. A chunk that neither has is of the
+/// fill value.
+fn read_chunk(chunks: &Chunks, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
+    let base = chunks.base_path(object);
+    for url in [Some(chunks.path(object)), base].iter().flatten() {
+        if decode(&place_at(url)?, layout, data)? {
+            return Ok(());
+        }
+    }
+    match layout {
+        Layout::Plain(plain) => fill(data, &plain.fill),
+        Layout::Encoded(coder) => fill(data, coder.fill_value.as_ne_bytes()),
+        Layout::Shards(form) => fill(data, &form.fill),
+    }
+    Ok(())
+}
+
+/// Decodes the chunk at a place. Gives false if there is none.
+fn decode(place: &Place, layout: &Layout, data: &mut [u8]) -> Result<bool> {
+    match layout {
+        Layout::Plain(plain) => {
+            let Some(about) = place.about()? else {
+                return Ok(false);
+            };
+            check_length(about.bytes, data.len(), place.url())?;
+            let is_there = place.read_part(data, 0)?;
+            dtype::swap(data, plain.swap_width);
+            Ok(is_there)
+        }
+        Layout::Encoded(coder) => {
+            let Some((encoded, _)) = place.read()? else {
+                return Ok(false);
+            };
+            let decoded = coder.decode(&encoded, data);
+            decoded.map_err(|e| e.at(place.url())).map(|()| true)
+        }
+        Layout::Shards(_) => Err(no_parts("reading")),
+    }
+}
+
+/// Encodes and puts a chunk.
+fn write_chunk(chunks: &Chunks, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
+    let place = place_of(chunks, object)?;
+    let encoded = match layout {
+        Layout::Plain(plain) => dtype::swapped(data, plain.swap_width),
+        Layout::Encoded(coder) => coder.encode(data).map_err(|e| e.at(place.url()))?,
+        Layout::Shards(_) => return Err(no_parts("writing")),
+    };
+    place.write(encoded.into_owned())
+}
+
+/// Checks the length of a chunk without codec.
+fn check_length(found: u64, wanted: usize, path: &Path) -> Result<()> {
+    match found == wanted as u64 {
+        true => Ok(()),
+        false => {
+            let cause = format!("the chunk has {found} bytes where {wanted} belong");
+            Err(damaged(path, cause))
+        }
+    }
+}
+
+/// Puts the bytes of a block into those of its chunk.
+fn put_block(chunks: &Chunks, block: &Block, data: &[u8], whole: &mut [u8]) {
+    let schema = &chunks.schema;
+    if !matches!(schema.split_of(), Split::Inner(_)) {
+        let start = exact::<usize>(chunks.offset(block));
+        whole[start..start + data.len()].copy_from_slice(data);
+        return;
+    }
+    let strides = row_major_strides(schema.chunk());
+    let origin = schema.object_region(block.object).start;
+    let first = block.region.start.iter().zip(&origin).zip(&strides);
+    let first: u64 = first
+        .map(|((start, of), stride)| (start - of) * stride)
+        .sum();
+    let row_bytes = block.extents.last().copied().unwrap_or(1) * schema.width();
+    let (row_bytes, outer) = (exact::<usize>(row_bytes), block.extents.len().max(1) - 1);
+    for (row, mut number) in data.chunks_exact(row_bytes).zip(0_u64..) {
+        let mut place = first;
+        for d in (0..outer).rev() {
+            place += number % block.extents[d] * strides[d];
+            number /= block.extents[d];
+        }
+        let start = exact::<usize>(place * schema.width());
+        whole[start..start + row_bytes].copy_from_slice(row);
+    }
+}
+
+/// Puts the chunks of an array that nobody sees yet.
+pub(super) struct Writer {
+    chunks: Chunks,
+    layout: Layout,
+}
+
+impl Writer {
+    pub(super) fn new(chunks: Chunks, layout: Layout) -> Self {
+        Self { chunks, layout }
+    }
+}
+
+impl Medium for Writer {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let wanted = self.chunks.bytes(block.object);
+        if data.len() as u64 != wanted {
+            let cause = "a chunk is put into a bucket whole";
+            let error = Error::new(Kind::Unsupported, "writing", cause);
+            return Err(error.at(&self.chunks.path(block.object)));
+        }
+        write_chunk(&self.chunks, &self.layout, block.object, data)
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let read = |data: &mut [u8]| read_chunk(&self.chunks, &self.layout, block.object, data);
+        read_rows(&self.chunks.schema, block, data, read)
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, _: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(no_parts("writing"))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    /// A service answers a put when the object is on stable storage.
+    fn finish(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}
+
+/// Gets blocks of chunks.
+pub(super) struct Reader {
+    chunks: Chunks,
+    layout: Layout,
+    /// The indexes of shards, with the shards' lengths; `None` for a missing shard.
+    indexes: Open<Option<(Vec<u64>, u64)>>,
+}
+
+impl Reader {
+    pub(super) fn new(chunks: Chunks, layout: Layout) -> Self {
+        Self {
+            chunks,
+            layout,
+            indexes: Open::new(INDEXES_MAX),
+        }
+    }
+
+    fn read_plain(&self, block: &Block, data: &mut [u8], plain: &Plain) -> Result<()> {
+        let place = place_of(&self.chunks, block.object)?;
+        match place.read_part(data, self.chunks.offset(block))? {
+            true => dtype::swap(data, plain.swap_width),
+            false => fill(data, &plain.fill),
+        }
+        Ok(())
+    }
+
+    fn read_sub_chunk(&self, block: &Block, data: &mut [u8], form: &ShardForm) -> Result<()> {
+        let place = place_of(&self.chunks, block.object)?;
+        let shard = Object(&place);
+        let open = || {
+            let Some(about) = place.about()? else {
+                return Ok(None);
+            };
+            let index = form.read_index(&shard, about.bytes, place.url())?;
+            Ok(Some((index, about.bytes)))
+        };
+        let (found, _) = self.indexes.get(block.object, open)?;
+        let Some((index, bytes)) = &*found else {
+            fill(data, &form.fill);
+            return Ok(());
+        };
+        let at = 2 * exact::<usize>(block.index);
+        let part = ((index[at], index[at + 1]), *bytes);
+        form.read_sub_chunk(&shard, part, block, data, place.url())
+    }
+}
+
+/// An object, as a source of bytes.
+struct Object<'a>(&'a Place);
+
+impl Bytes for Object<'_> {
+    fn read_at(&self, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
+        match self.0.read_part(data, offset)? {
+            true => Ok(()),
+            false => Err(damaged(path, "the shard went away while it was read")),
+        }
+    }
+}
+
+impl Medium for Reader {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
+    fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
+        Err(read_only(&self.chunks.path(block.object)))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        match &self.layout {
+            Layout::Plain(plain) => self.read_plain(block, data, plain),
+            Layout::Shards(form) => self.read_sub_chunk(block, data, form),
+            Layout::Encoded(_) => {
+                let (chunks, layout) = (&self.chunks, &self.layout);
+                let read = |data: &mut [u8]| read_chunk(chunks, layout, block.object, data);
+                read_rows(&chunks.schema, block, data, read)
+            }
+        }
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, block: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(read_only(&self.chunks.path(block.object)))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}
+
+/// Reads and changes chunks that are there. Each chunk is the old or the new one at any moment.
+pub(super) struct Updater {
+    reader: Reader,
+    /// The layout of whole chunks.
+    whole: Layout,
+    locks: [Mutex<()>; LOCKS],
+}
+
+impl Updater {
+    pub(super) fn new(reader: Reader, whole: Layout) -> Self {
+        Self {
+            reader,
+            whole,
+            locks: std::array::from_fn(|_| Mutex::default()),
+        }
+    }
+}
+
+impl Medium for Updater {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let (chunks, object) = (&self.reader.chunks, block.object);
+        let _lock = lock(&self.locks[exact::<usize>(object % LOCKS as u64)]);
+        let bytes = chunks.bytes(object);
+        let changed = match data.len() as u64 == bytes {
+            true => Cow::Borrowed(data),
+            false => {
+                let mut whole = files::zeros(bytes)?;
+                read_chunk(chunks, &self.whole, object, &mut whole)?;
+                put_block(chunks, block, data, &mut whole);
+                Cow::Owned(whole)
+            }
+        };
+        write_chunk(chunks, &self.whole, object, &changed)?;
+        drop(self.reader.indexes.take(object));
+        Ok(())
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let object = block.object;
+        let _lock = lock(&self.locks[exact::<usize>(object % LOCKS as u64)]);
+        self.reader.read(block, data)
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, _: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(no_parts("writing"))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}

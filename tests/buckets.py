@@ -1,0 +1,213 @@
+"""A service of buckets for tests: moto's server, which speaks Amazon's protocol, and a proxy before
+it that answers badly on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import boto3
+import zarr
+from obstore.store import S3Store
+
+BUCKET = "data"
+START_SECONDS_MAX = 120
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment(port: int) -> dict[str, str]:
+    """The variables by which programs reach the service."""
+    return {
+        "AWS_ACCESS_KEY_ID": "tests",
+        "AWS_SECRET_ACCESS_KEY": "tests",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+
+
+class Service:
+    """A running service with one bucket."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        url = f"http://127.0.0.1:{port}"
+        keys = {"aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
+        self.client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """All keys that begin so, without the beginning."""
+        pages = self.client.get_paginator("list_objects_v2")
+        pages = pages.paginate(Bucket=BUCKET, Prefix=prefix)
+        found = [item["Key"] for page in pages for item in page.get("Contents", ())]
+        return [key.removeprefix(prefix) for key in found]
+
+    def clear(self, prefix: str) -> None:
+        """Removes all objects whose keys begin so."""
+        for key in self.keys(prefix):
+            self.client.delete_object(Bucket=BUCKET, Key=prefix + key)
+
+    def zarr(self, path: str) -> zarr.storage.ObjectStore:
+        """A store of zarr-python at a key."""
+        options = {"endpoint": f"http://127.0.0.1:{self.port}", "region": "us-east-1"}
+        keys = {"access_key_id": "tests", "secret_access_key": "tests"}
+        options |= dict(prefix=path, client_options={"allow_http": True}, **keys)
+        return zarr.storage.ObjectStore(S3Store(BUCKET, **options))
+
+
+@contextlib.contextmanager
+def service() -> Iterator[Service]:
+    """Starts moto's server."""
+    port = free_port()
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env={**os.environ, **environment(port)}, **quiet)
+    try:
+        until = time.monotonic() + START_SECONDS_MAX
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                assert process.poll() is None, "moto's server has ended"
+                assert time.monotonic() < until, "moto's server does not start"
+                time.sleep(0.05)
+        made = Service(port)
+        made.client.create_bucket(Bucket=BUCKET)
+        yield made
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Proxy:
+    """What happens to requests on their way to the service: here, nothing."""
+
+    def fate(self, method: str, path: str) -> str | None:
+        """One of `FATES`, or None for a request that passes; may wait."""
+        return None
+
+
+FATES = ("busy", "slow", "lost request", "lost answer", "half an answer")
+
+
+class Trouble(Proxy):
+    """Each fate comes to some of the requests, by a seed."""
+
+    def __init__(self, seed: int, share: float) -> None:
+        self.chance = random.Random(seed)
+        self.share = share
+        self.met: Counter[str] = Counter()
+        self.lock = threading.Lock()
+
+    def fate(self, method: str, path: str) -> str | None:
+        with self.lock:
+            if self.chance.random() >= self.share:
+                return None
+            kind = self.chance.choice(FATES)
+            self.met[kind] += 1
+            return kind
+
+
+class Gate(Proxy):
+    """Holds the request of a number among those that change something, until it is opened; the
+    requests after it, too."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.seen: list[str] = []
+        self.has_come = threading.Event()
+        self.is_open = threading.Event()
+        self.lock = threading.Lock()
+
+    def fate(self, method: str, path: str) -> str | None:
+        if method in ("GET", "HEAD"):
+            return None
+        with self.lock:
+            self.seen.append(f"{method} {path}")
+            is_held = len(self.seen) > self.number
+        if is_held:
+            self.has_come.set()
+            self.is_open.wait()
+        return None
+
+
+def _handler(target: int, proxy: Proxy) -> type[http.server.BaseHTTPRequestHandler]:
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+        def handle_any(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                self.pass_on()
+
+        def pass_on(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            fate = proxy.fate(self.command, self.path)
+            if fate == "busy":
+                self.send_response(503)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            if fate == "slow":
+                time.sleep(0.05)
+            if fate == "lost request":
+                return self.cut()
+            with contextlib.closing(http.client.HTTPConnection("127.0.0.1", target)) as onward:
+                headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
+                onward.request(self.command, self.path, body, headers)
+                answer = onward.getresponse()
+                data = answer.read()
+            if fate == "lost answer":
+                return self.cut()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                    self.send_header(name, value)
+            said = answer.getheader("Content-Length") if self.command == "HEAD" else None
+            self.send_header("Content-Length", said or str(len(data)))
+            self.end_headers()
+            if fate == "half an answer" and data:
+                self.wfile.write(data[: len(data) // 2])
+                self.wfile.flush()
+                return self.cut()
+            self.wfile.write(data)
+
+        def cut(self) -> None:
+            self.close_connection = True
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
+
+    return Handler
+
+
+@contextlib.contextmanager
+def before(target: int, proxy: Proxy) -> Iterator[int]:
+    """Starts a proxy before the service; gives its port."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(target, proxy))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
