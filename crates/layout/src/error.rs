@@ -1,5 +1,7 @@
 use thiserror::Error;
 
+use crate::edges::Edges;
+
 /// An error of a schema. Every message says what was given and what would fit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LayoutError {
@@ -116,10 +118,25 @@ pub enum LayoutError {
     /// The inner chunks do not divide the chunk.
     #[error("sub-chunks {inner:?} do not divide the chunk {chunk:?} evenly")]
     InnerDoesNotDivide {
-        /// The extents of the chunk.
-        chunk: Vec<u64>,
+        /// The extents of the chunks.
+        chunk: Vec<Edges>,
         /// The extents of the sub-chunk.
         inner: Vec<u64>,
+    },
+    /// The chunks that are listed for a dimension do not divide it among them.
+    #[error(
+        "{chunks} chunks are listed for dimension {dim}, of {elements} elements together, and the array \
+         has {extent} there: each chunk must have one of them, and the last must reach their end"
+    )]
+    Edges {
+        /// The dimension.
+        dim: usize,
+        /// The number of chunks.
+        chunks: usize,
+        /// The elements of all chunks along the dimension.
+        elements: u64,
+        /// The extent of the array.
+        extent: u64,
     },
     /// A window does not begin in its first chunk.
     #[error("a window begins {before} rows into chunks {chunk:?}")]
