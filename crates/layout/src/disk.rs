@@ -441,6 +441,16 @@ impl DiskSchema {
         self.cuts.get(d)?.as_ref()
     }
 
+    /// The start and the extent, along dimension `d`, of the object that has index `index` there. The
+    /// schema is no window.
+    pub fn object_span(&self, index: u64, d: usize) -> (u64, u64) {
+        let place = self.object_of(index, d);
+        match self.cuts_of(d) {
+            None => (place * self.chunk[d], self.chunk[d]),
+            Some(cuts) => cuts.chunk(place),
+        }
+    }
+
     /// The place in the grid, along dimension `d`, of the object with index `index`.
     pub(crate) fn object_of(&self, index: u64, d: usize) -> u64 {
         match self.cuts_of(d) {

@@ -138,6 +138,29 @@ pub enum LayoutError {
         /// The extent of the array.
         extent: u64,
     },
+    /// Boxes are no cells of a grid.
+    #[error(
+        "the boxes form no grid: the end of another one cuts dimension {dim} at {at}, within the box of \
+         start {start:?} and shape {extents:?}"
+    )]
+    NoGrid {
+        /// The dimension.
+        dim: usize,
+        /// The index at which the dimension is cut.
+        at: u64,
+        /// The start of the box that is cut.
+        start: Vec<u64>,
+        /// The extents of the box.
+        extents: Vec<u64>,
+    },
+    /// Shares have several runs in a dimension, so they are no chunks.
+    #[error("a {dist} share has several runs in dimension {dim}: it is no chunk")]
+    ScatteredShares {
+        /// The dimension.
+        dim: usize,
+        /// The distribution of the dimension, in words.
+        dist: String,
+    },
     /// A window does not begin in its first chunk.
     #[error("a window begins {before} rows into chunks {chunk:?}")]
     Window {
