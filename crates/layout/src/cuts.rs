@@ -60,6 +60,11 @@ impl Cuts {
         (self.0[at], self.0[at + 1] - self.0[at])
     }
 
+    /// The start of a chunk; behind the last, its end.
+    pub(crate) fn start(&self, number: u64) -> u64 {
+        self.0[exact::<usize>(number.min(self.count()))]
+    }
+
     /// The number of the chunk that has an index.
     pub(crate) fn chunk_of(&self, index: u64) -> u64 {
         self.0.partition_point(|&start| start <= index) as u64 - 1
@@ -76,6 +81,8 @@ mod tests {
         assert_eq!((cuts.count(), cuts.end()), (3, 10));
         assert_eq!(cuts.extents(), [3, 5, 2]);
         assert_eq!(cuts.chunk(1), (3, 5));
+        let starts = [0, 2, 3, u64::MAX].map(|number| cuts.start(number));
+        assert_eq!(starts, [0, 8, 10, 10]);
         let chunks: Vec<u64> = (0..10).map(|index| cuts.chunk_of(index)).collect();
         assert_eq!(chunks, [0, 0, 0, 1, 1, 1, 1, 1, 2, 2]);
     }

@@ -395,14 +395,11 @@ impl DiskSchema {
                     dims,
                 });
             }
-            let divides = |d: usize| match (inner[d], self.cuts_of(d)) {
-                (0, _) => false,
-                (part, None) => self.chunk[d].is_multiple_of(part),
-                (part, Some(cuts)) => cuts.extents().iter().all(|n| n.is_multiple_of(part)),
-            };
-            if !(0..inner.len()).all(divides) {
+            let edges = self.edges();
+            let mut pairs = edges.iter().zip(inner);
+            if !pairs.all(|(edges, &part)| part > 0 && edges.are_multiples_of(part)) {
                 return Err(LayoutError::InnerDoesNotDivide {
-                    chunk: self.edges(),
+                    chunk: edges,
                     inner: inner.clone(),
                 });
             }
@@ -434,6 +431,11 @@ impl DiskSchema {
             Some(cuts) => Edges::Listed(cuts.extents()),
         })
         .collect()
+    }
+
+    /// Whether all objects have the same extents, but for padding.
+    pub fn is_regular(&self) -> bool {
+        self.cuts.is_empty()
     }
 
     /// The cuts of a dimension whose objects are not alike.

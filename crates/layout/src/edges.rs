@@ -45,11 +45,52 @@ impl Edges {
         }
     }
 
+    /// The number of chunks of a dimension of `n`.
+    pub fn count(&self, n: u64) -> u64 {
+        match self {
+            _ if n == 0 => 0,
+            Self::Regular(extent) => n.div_ceil(*extent),
+            Self::Listed(extents) => extents.len() as u64,
+        }
+    }
+
+    /// The starts of the chunks, ascending. Those of one extent have no end.
+    pub fn starts(&self) -> impl Iterator<Item = u64> + '_ {
+        let (step, listed) = match self {
+            Self::Regular(extent) => (Some(*extent), [].as_slice()),
+            Self::Listed(extents) => (None, extents.as_slice()),
+        };
+        let all = step.map(|step| (0..).map(move |number: u64| number.saturating_mul(step)));
+        let starts = listed.iter().scan(0_u64, |end, extent| {
+            let start = *end;
+            *end = end.saturating_add(*extent);
+            Some(start)
+        });
+        all.into_iter().flatten().chain(starts)
+    }
+
+    /// The elements of listed chunks together; `None` for chunks of one extent, and if there are more
+    /// than can be counted.
+    pub fn elements(&self) -> Option<u64> {
+        match self {
+            Self::Regular(_) => None,
+            Self::Listed(extents) => extents.iter().try_fold(0, |n: u64, &e| n.checked_add(e)),
+        }
+    }
+
     /// The largest extent; 0 for an empty list.
     pub fn largest(&self) -> u64 {
         match self {
             Self::Regular(extent) => *extent,
             Self::Listed(extents) => extents.iter().copied().max().unwrap_or(0),
+        }
+    }
+
+    /// Whether each extent is a multiple of `part`.
+    pub fn are_multiples_of(&self, part: u64) -> bool {
+        match self {
+            Self::Regular(extent) => extent.is_multiple_of(part),
+            Self::Listed(extents) => extents.iter().all(|extent| extent.is_multiple_of(part)),
         }
     }
 
@@ -64,6 +105,23 @@ impl Edges {
                 _ => self.clone(),
             },
             Self::Regular(_) => self.clone(),
+        }
+    }
+
+    /// The same division of a dimension that the chunks end with, as a single number where chunks are
+    /// alike but for a last one that is smaller: stored, that one reaches beyond the dimension.
+    #[must_use]
+    pub fn as_regular(&self) -> Self {
+        let Self::Listed(extents) = self else {
+            return self.clone();
+        };
+        match extents.as_slice() {
+            [first, others @ .., last]
+                if last <= first && others.iter().all(|extent| extent == first) =>
+            {
+                Self::Regular(*first)
+            }
+            _ => self.simplified(),
         }
     }
 }
@@ -154,5 +212,30 @@ mod tests {
         ] {
             assert_eq!(Edges::Listed(list).simplified(), simplified);
         }
+    }
+
+    #[test]
+    fn a_smaller_last_chunk_is_of_a_regular_division() {
+        for (list, regular) in [
+            (vec![4], Some(4)),
+            (vec![4, 4, 3], Some(4)),
+            (vec![4, 3], Some(4)),
+            (vec![3, 4], None),
+            (vec![4, 3, 4], None),
+            (vec![4, 4, 5], None),
+        ] {
+            let listed = Edges::Listed(list);
+            assert_eq!(listed.as_regular().extent(), regular, "{listed:?}");
+        }
+    }
+
+    #[test]
+    fn starts_are_counted_through() {
+        let starts = |edges: Edges| edges.starts().take(4).collect::<Vec<u64>>();
+        assert_eq!(starts(Edges::Regular(3)), [0, 3, 6, 9]);
+        assert_eq!(starts(Edges::Listed(vec![3, 5, 2])), [0, 3, 8]);
+        assert_eq!(Edges::Regular(3).count(10), 4);
+        assert_eq!(Edges::Listed(vec![3, 5, 2]).count(10), 3);
+        assert_eq!(Edges::Listed(vec![3]).count(0), 0);
     }
 }

@@ -77,20 +77,10 @@ fn grid_of_boxes(shape: &[u64], boxes: &[Region]) -> Result<Vec<Edges>, LayoutEr
                 });
             }
         }
-        grid.push(edges_between(&cuts));
+        let extents = cuts.windows(2).map(|pair| pair[1] - pair[0]);
+        grid.push(Edges::Listed(extents.collect()).as_regular());
     }
     Ok(grid)
-}
-
-/// The edges of chunks between cuts, of which there are two at least.
-fn edges_between(cuts: &[u64]) -> Edges {
-    let extents: Vec<u64> = cuts.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let (first, last) = (extents[0], extents[extents.len() - 1]);
-    let before_last = &extents[..extents.len() - 1];
-    match last <= first && before_last.iter().all(|&extent| extent == first) {
-        true => Edges::Regular(first),
-        false => Edges::Listed(extents),
-    }
 }
 
 #[cfg(test)]

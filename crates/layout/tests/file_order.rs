@@ -4,7 +4,7 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use model::disk::{Parts, Value, all_schemas, from_fields};
+use model::disk::{Parts, Value, all_schemas, from_fields, listed_schemas};
 use model::strategies::{grids, regions, schemas, shapes};
 use model::{indices, linear};
 use penstock_layout::{
@@ -274,7 +274,8 @@ fn all_small_schemas() {
         let beyond: Vec<u64> = shape.iter().map(|n| n + 1).collect();
         let regions = model::regions(&beyond);
         let step = if shape.len() > 2 { 37 } else { 1 };
-        for schema in all_schemas(shape, if shape.len() > 2 { 2 } else { 4 }) {
+        let schemas = all_schemas(shape, if shape.len() > 2 { 2 } else { 4 });
+        for schema in schemas.into_iter().chain(listed_schemas(shape)) {
             let blocks = all_blocks(&schema);
             check_numbers(&schema, &blocks);
             for count in COUNTS {
