@@ -148,8 +148,8 @@ impl Storage {
         }
     }
 
-    /// The number of rows of the first dimension in a chunk; `None` for other storage, and if chunks
-    /// have different numbers of rows.
+    /// The number of rows of the first dimension in a chunk; `None` for other storage, and if
+    /// chunks have different numbers of rows.
     pub fn chunk_rows(&self) -> Option<u64> {
         match self {
             Self::Chunks { chunk, .. } => chunk.first()?.extent(),
@@ -394,8 +394,8 @@ impl ArraySchema {
         Err(self.error(Kind::Schema, cause))
     }
 
-    /// Checks that the largest chunk can be counted, and that what is encoded at once, this chunk or
-    /// a sub-chunk, is not larger than the codec takes.
+    /// Checks that the largest chunk can be counted, and that what is encoded at once, this chunk
+    /// or a sub-chunk, is not larger than the codec takes.
     fn check_codec(&self, codec: &Codec, chunk: &[u64], subchunks: Option<&[u64]>) -> Result<()> {
         let encoded = subchunks.unwrap_or(chunk);
         let bytes = |extents: &[u64]| {

@@ -19,8 +19,8 @@
 //!                                                 4 | 5     0..2 x 4..6 and strides 4, 1
 //! ```
 //!
-//! Objects are alike, or each has extents of its own ([`DiskSchema::rectilinear`]): one list of them
-//! for each dimension says where the grid is cut.
+//! Objects are alike, or each has extents of its own ([`DiskSchema::rectilinear`]): one list of
+//! them for each dimension says where the grid is cut.
 //!
 //! ```text
 //! shape 5 x 6, rows [2, 3], columns [3, 1, 2]     0 0 0 | 1 | 2 2
@@ -443,8 +443,8 @@ impl DiskSchema {
         self.cuts.get(d)?.as_ref()
     }
 
-    /// The start and the extent, along dimension `d`, of the object that has index `index` there. The
-    /// schema is no window.
+    /// The start and the extent, along dimension `d`, of the object that has index `index` there.
+    /// The schema is no window.
     pub fn object_span(&self, index: u64, d: usize) -> (u64, u64) {
         let place = self.object_of(index, d);
         match self.cuts_of(d) {

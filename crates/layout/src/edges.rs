@@ -69,8 +69,8 @@ impl Edges {
         all.into_iter().flatten().chain(starts)
     }
 
-    /// The elements of listed chunks together; `None` for chunks of one extent, and if there are more
-    /// than can be counted.
+    /// The elements of listed chunks together; `None` for chunks of one extent, and if there are
+    /// more than can be counted.
     pub fn elements(&self) -> Option<u64> {
         match self {
             Self::Regular(_) => None,
@@ -108,8 +108,8 @@ impl Edges {
         }
     }
 
-    /// The same division of a dimension that the chunks end with, as a single number where chunks are
-    /// alike but for a last one that is smaller: stored, that one reaches beyond the dimension.
+    /// The same division of a dimension that the chunks end with, as a single number where chunks
+    /// are alike but for a last one that is smaller: stored, that one reaches beyond the dimension.
     #[must_use]
     pub fn as_regular(&self) -> Self {
         let Self::Listed(extents) = self else {

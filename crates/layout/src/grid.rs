@@ -18,11 +18,12 @@ use crate::error::LayoutError;
 use crate::memory::MemorySchema;
 use crate::region::Region;
 
-/// The grid in which each share is a chunk. Chunks of a dimension that are alike, but for a last one
-/// that is smaller, are [`Edges::Regular`].
+/// The grid in which each share is a chunk. Chunks of a dimension that are alike, but for a last
+/// one that is smaller, are [`Edges::Regular`].
 ///
 /// # Errors
-/// When boxes form no grid, and when a share has several runs in a dimension, as CYCLIC shares have.
+/// When boxes form no grid, and when a share has several runs in a dimension, as CYCLIC shares
+/// have.
 pub fn grid_of_shares(memory: &MemorySchema) -> Result<Vec<Edges>, LayoutError> {
     match memory {
         MemorySchema::Distribution(distribution) => grid_of_distribution(distribution),

@@ -308,8 +308,8 @@ impl Verification {
         Ok(())
     }
 
-    /// Reads the chunks of a part. Each chunk holds one timestep for each entry of `steps`, which has
-    /// the timestep's known checksums.
+    /// Reads the chunks of a part. Each chunk holds one timestep for each entry of `steps`, which
+    /// has the timestep's known checksums.
     fn check_part(
         &mut self,
         part: &Part<'_>,

@@ -1,9 +1,9 @@
 //! Plans a copy from one disk schema to another in bounded memory. Pure: touches no file.
 //!
 //! The array is cut into *slabs*, boxes of equal extents, which are copied one after the other: a
-//! slab is read into memory from all source blocks that hold its elements, and is then written. Where
-//! the target's chunks have different extents, a slab is of as many chunks as fit into its extent. In
-//! one dimension of extent n,
+//! slab is read into memory from all source blocks that hold its elements, and is then written.
+//! Where the target's chunks have different extents, a slab is of as many chunks as fit into its
+//! extent. In one dimension of extent n,
 //!
 //! ```text
 //! slabs    |         |         |         |      n / e of them
@@ -172,8 +172,9 @@ pub fn with_block_bytes(schema: &DiskSchema, bytes: u64) -> DiskSchema {
     }
 }
 
-/// The extent that each slab must be a multiple of in a dimension: the extent of a target object that
-/// is encoded whole, otherwise 1. Objects of different extents are put together by [`grouped`].
+/// The extent that each slab must be a multiple of in a dimension: the extent of a target object
+/// that is encoded whole, otherwise 1. Objects of different extents are put together by
+/// [`grouped`].
 fn unit(target: &DiskSchema, edges: &Edges) -> u64 {
     match is_divisible(target) {
         true => 1,
@@ -306,7 +307,8 @@ fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Opti
     best.map(|(_, pass)| pass)
 }
 
-/// Whether slabs of equal extents lie across listed chunks: not all of their boundaries are counted.
+/// Whether slabs of equal extents lie across listed chunks: not all of their boundaries are
+/// counted.
 fn is_cut_anywhere(chunks: &Edges, slab: &Edges, extent: u64) -> bool {
     chunks.extent().is_none() && slab.extent().is_some_and(|slab| slab < extent)
 }

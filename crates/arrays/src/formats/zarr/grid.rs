@@ -111,8 +111,8 @@ fn positive(value: &Value) -> Result<u64, Fault> {
     number.ok_or_else(|| Fault::Damaged(format!("a chunk's extent is {value}")))
 }
 
-/// The listed chunks that have an index of a dimension of `n`. Chunks that are alike are one number,
-/// however many they are.
+/// The listed chunks that have an index of a dimension of `n`. Chunks that are alike are one
+/// number, however many they are.
 fn listed(runs: &[Value], n: u64, d: usize) -> Result<Edges, Fault> {
     let mut kept: Vec<(u64, u64)> = Vec::new();
     let mut end: u64 = 0;
