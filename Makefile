@@ -4,8 +4,11 @@
 # itself. A recipe does all the set-up it needs, says what it is doing, and says what is missing.
 
 VENV    := .venv
-PYTHON  ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
-             $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# The newest Python that runs, and rather one that can make environments (PYTHON=... names another).
+PYTHON  ?= $(shell for first in 'import ensurepip' pass; do \
+             for p in python3.14 python3.13 python3.12 python3.11 python3; do \
+                 $$p -c "$$first; import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null && \
+                     { echo $$p; exit; }; done; done)
 MPI     := mpich
 RANKS   := $(if $(filter mpich,$(MPI)),1 2 3 5 8,3)
 $(if $(filter mpich openmpi abi,$(MPI)),,$(error MPI=$(MPI): it must be mpich, openmpi or abi))

@@ -188,7 +188,7 @@ TREES = [list(entries(block)) for block in blocks(FORMATS, "text")]
 
 @pytest.mark.parametrize("drawn", [tree for tree in TREES if not tree[0].startswith(".")])
 def test_the_trees_are_what_is_stored(stored, drawn):
-    assert len(TREES) == 8
+    assert len(TREES) == 9
     found: set[str] = set()
     for top in {path.split("/")[0] for path in drawn}:
         at = stored / top
@@ -213,7 +213,7 @@ def json_examples() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize("path, member, example", json_examples())
 def test_the_json_is_what_is_stored(stored, path, member, example):
-    assert len(json_examples()) == len(blocks(FORMATS, "json")) == 5
+    assert len(json_examples()) == len(blocks(FORMATS, "json")) == 6
     there = json.loads((stored / path).read_text())
     if "id" in there:
         assert re.fullmatch("[0-9a-f]{16}", there["id"])

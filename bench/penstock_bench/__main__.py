@@ -16,6 +16,7 @@ from penstock_bench import (
     panda,
     parts,
     served,
+    shares,
     standing,
     unchanged,
 )
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "mount": (mount.main, "a file by a mount of a volume, beside the directory it lies on"),
     "parts": (parts.main, "small parts read at random, beside zarr-python and a system call"),
     "served": (served.main, "files of standing servers, beside JuiceFS, NFS-Ganesha, GlusterFS"),
+    "shares": (shares.main, "shares of unequal extents as chunks, beside equal ones"),
     "standing": (standing.main, "timesteps handed to standing servers, beside those waited for"),
     "unchanged": (unchanged.main, "a C program of MPI-IO on Penstock's library, ROMIO and OMPIO"),
     "panda": (panda.main, "Figures 3 to 9 of Panda: server-directed I/O beside the peak"),

@@ -67,7 +67,8 @@ _Memory: TypeAlias = (
 _Disk: TypeAlias = (
     tuple[Literal["natural"]]
     | tuple[Literal["raw", "npy"]]
-    | tuple[Literal["chunks"], list[int], list[int] | None, str]
+    | tuple[Literal["chunks"], list[int | list[int]], list[int] | None, str]
+    | tuple[Literal["shares"], list[int] | None, str]
     | tuple[Literal["parts"], str, list[int]]
     | tuple[Literal["hdf5"], str, list[int] | None, str, bool]
 )

@@ -17,7 +17,7 @@ from penstock import _core
 from penstock._errors import OutOfBoundsError, schema_error, shown, type_name
 from penstock._json import attributes
 from penstock._lists import Elements, Runs, Strided, list_argument
-from penstock._types import Attributes, Extents, Halo, MaybeNone
+from penstock._types import Attributes, ChunkEdges, Extents, Halo, MaybeEdges, MaybeNone
 
 T = TypeVar("T")
 
@@ -35,6 +35,17 @@ def _extents(what: str, values: Extents) -> tuple[int, ...]:
     if any(not 0 <= extent < 2**63 for extent in extents):
         raise schema_error(f"{what} must be from 0 to 2^63 - 1, not {extents}")
     return extents
+
+
+def _edges(shape: ChunkEdges) -> tuple[int | tuple[int, ...], ...]:
+    """For each dimension an extent, or the extents of all chunks."""
+    what = "a chunk's extents"
+    if not isinstance(shape, Iterable):
+        return _extents(what, shape)
+    return tuple(
+        _extents(what, each) if isinstance(each, Iterable) else _extents(what, each)[0]
+        for each in shape
+    )
 
 
 def _halo(halo: Halo, dims: int) -> list[tuple[int, int]]:
@@ -245,11 +256,14 @@ class Chunks:
 
     Parameters
     ----------
-    shape : int or sequence of int
-        Extents of a chunk, elements. The array's need not be multiples of it.
+    shape : int, sequence or "shares"
+        Extents of a chunk, elements: one for each dimension. The array's need not be multiples of
+        it. In the place of an extent may stand a sequence, with the extent of every chunk along
+        that dimension, as `dask` has it: `((3, 5, 2), 4)`. `"shares"` is natural chunking: each
+        rank's share is a chunk, whatever its extents.
     subchunks : int or sequence of int, optional
         Extents of the sub-chunks of a chunk, which is then a shard (Zarr's `sharding_indexed`).
-        They must divide the chunk.
+        They must divide every chunk.
     codec : str
         `none`, `zstd[:LEVEL]`, `gzip[:LEVEL]`, `blosc[:CNAME[:LEVEL[:SHUFFLE]]]`, each with
         `+crc32c` behind it if wanted, or `crc32c`; or a list of codecs as Zarr's metadata have it,
@@ -259,27 +273,41 @@ class Chunks:
     ------
     SchemaError
         When a parameter is not what it should be. Chunks that do not fit an array, and unknown
-        codecs, are found when the array is used.
+        codecs, are found when the array is used; shares that are no cells of a grid, by the call.
+
+    Notes
+    -----
+    Chunks with extents of their own are a grid that Zarr calls `rectilinear`. zarr-python reads it
+    from 3.2 on, with `zarr.config.set({"array.rectilinear_chunks": True})`. Where chunks are alike
+    but for a last one that is smaller, the grid is a regular one, which all readers know.
     """
 
-    shape: tuple[int, ...]
+    shape: tuple[int | MaybeEdges, ...] | MaybeEdges
     subchunks: tuple[int, ...] | None
     codec: str
 
     def __init__(
-        self, shape: Extents, subchunks: Extents | None = None, codec: str | None = "none"
+        self,
+        shape: ChunkEdges | Literal["shares"],
+        subchunks: Extents | None = None,
+        codec: str | None = "none",
     ) -> None:
         if not isinstance(codec, str | None):
             raise schema_error(f"a codec is a string, not {type_name(codec)}")
         self.__dict__.update(
-            shape=_extents("a chunk's extents", shape),
+            shape=shape if isinstance(shape, str) else _edges(shape),
             subchunks=None if subchunks is None else _extents("a sub-chunk's extents", subchunks),
             codec="none" if codec is None else codec,
         )
+        if isinstance(shape, str) and shape != "shares":
+            raise schema_error(f"chunks are extents, or 'shares', not {shown(shape)}")
 
     def _disk(self) -> _core._Disk:
         subchunks = None if self.subchunks is None else list(self.subchunks)
-        return ("chunks", list(self.shape), subchunks, self.codec)
+        if self.shape == "shares":
+            return ("shares", subchunks, self.codec)
+        edges = [list(each) if isinstance(each, tuple) else each for each in self.shape]
+        return ("chunks", edges, subchunks, self.codec)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -414,7 +442,8 @@ class Array:
         How it is stored. Default: natural chunking, that is as in memory, each rank's share one
         chunk of a Zarr array (Seamons et al., SC'95, section 2). `CYCLIC` dimensions have as many
         chunks as if they were `BLOCK`; an array held in boxes has chunks of the largest box's
-        extents, and one held in lists chunks of whole rows, of about 1 MiB.
+        extents (`Chunks("shares")`: of each box's own), and one held in lists chunks of whole rows,
+        of about 1 MiB.
     dims : sequence of str, optional
         Names of the dimensions. Default, in a Zarr array: made up of the array's name, for xarray
         wants some.
@@ -734,6 +763,9 @@ def _disk(words: _core._Disk) -> Disk | None:
     if words[0] == "chunks":
         _, chunk, subchunks, codec = words
         return Chunks(chunk, subchunks, codec)
+    if words[0] == "shares":
+        _, subchunks, codec = words
+        return Chunks("shares", subchunks, codec)
     if words[0] == "parts":
         _, dists, mesh = words
         return Distribution(dists, mesh)

@@ -16,6 +16,9 @@ from penstock._errors import Error, error_of, schema_error
 from penstock._schema import Array, _extents
 from penstock._types import Extents, Path, Progress
 
+LISTED_SHOWN_MAX = 16
+"""The most chunks of a dimension that are listed in words."""
+
 ChunkExtents: TypeAlias = int | Sequence[int | None] | Mapping[str, int | None]
 
 
@@ -356,8 +359,8 @@ def _form(array: Array) -> str:
     if words[0] == "chunks":
         _, chunk, subchunks, codec = words
         if subchunks is None:
-            return f"chunks {chunk}, {codec}"
-        return f"shards {chunk} of sub-chunks {subchunks}, {codec}"
+            return f"chunks {_grid(chunk)}, {codec}"
+        return f"shards {_grid(chunk)} of sub-chunks {subchunks}, {codec}"
     if words[0] == "parts":
         _, dists, mesh = words
         return f"parts {dists} over {mesh}"
@@ -367,6 +370,18 @@ def _form(array: Array) -> str:
         words_of_chunks = "" if chunks is None else f", chunks {chunks}, {filters}"
         return " ".join(filter(None, (form, dataset))) + words_of_chunks
     return f"row-major, {words[0]}"
+
+
+def _grid(chunk: Sequence[int | Sequence[int]]) -> str:
+    """The extents of chunks in words: of a long list no more than the beginning and the end."""
+
+    def words(edges: int | Sequence[int]) -> str:
+        if isinstance(edges, int) or len(edges) <= LISTED_SHOWN_MAX:
+            return str(edges)
+        begin = ", ".join(map(str, edges[: LISTED_SHOWN_MAX // 2]))
+        return f"[{begin}, ... {edges[-1]} ({len(edges)} chunks)]"
+
+    return f"[{', '.join(map(words, chunk))}]"
 
 
 def ls(path: Path) -> list[Node]:

@@ -28,6 +28,13 @@ Attributes: TypeAlias = Mapping[str, object]
 Extents: TypeAlias = SupportsIndex | Iterable[SupportsIndex]
 """One extent, or one for each dimension."""
 
+MaybeEdges: TypeAlias = Any
+"""`int | MaybeEdges` is an int where all chunks have one extent, and a tuple of ints where each has
+its own: a type checker then lets programs use it as an int."""
+
+ChunkEdges: TypeAlias = SupportsIndex | Iterable[SupportsIndex | Iterable[SupportsIndex]]
+"""One extent, or for each dimension one extent or the extents of all chunks."""
+
 Halo: TypeAlias = int | Sequence[int | Sequence[int]]
 """A width for all dimensions, or for each dimension a width or (below, above)."""
 

@@ -172,8 +172,9 @@ static void arrays(void) {
     struct { const char *disk; } expected[] = {
         {"natural chunking"}, {"chunks [4, 3], zstd:3"},
         {"shards [4, 6] of sub-chunks [2, 3], none"}, {"row-major, npy"}, {"parts BLOCK,* over [3]"},
-        {"HDF5 /g/u"}, {"NetCDF-4, chunks [2, 3], shuffle+deflate:1"}};
-    for (int nth = 0; nth < 7; nth++) {
+        {"HDF5 /g/u"}, {"NetCDF-4, chunks [2, 3], shuffle+deflate:1"}, {"shares as chunks, none"},
+        {"shares as shards of sub-chunks [1, 2], zstd:3"}};
+    for (int nth = 0; nth < 9; nth++) {
         if (nth == 0) MUST(penstock_array_set_natural(array));
         if (nth == 1) MUST(penstock_array_set_chunks(array, (uint64_t[]){4, 3}, NULL, "zstd:3"));
         if (nth == 2) MUST(penstock_array_set_chunks(array, (uint64_t[]){4, 6}, (uint64_t[]){2, 3}, NULL));
@@ -183,6 +184,8 @@ static void arrays(void) {
         if (nth == 6)
             MUST(penstock_array_set_dataset(array, "netcdf", NULL, (uint64_t[]){2, 3},
                                             "shuffle+deflate:1"));
+        if (nth == 7) MUST(penstock_array_set_shares(array, NULL, NULL));
+        if (nth == 8) MUST(penstock_array_set_shares(array, (uint64_t[]){1, 2}, "zstd:3"));
         MUST(penstock_array_disk(array, &text));
         CHECK(strcmp(text, expected[nth].disk) == 0);
         penstock_free(text);

@@ -26,7 +26,8 @@
 //! # fn main() -> penstock_engine::Result<()> {
 //! # let directory = tempfile::tempdir().unwrap();
 //! let path = directory.path().join("run.zarr");
-//! let disk = Storage::Chunks { chunk: vec![2, 2], subchunks: None, codec: "zstd:3".to_string() };
+//! let (chunk, codec) = (vec![2.into(), 2.into()], "zstd:3".to_string());
+//! let disk = Storage::Chunks { chunk, subchunks: None, codec };
 //! let schema = ArraySchema::new("u", &[4, 3], ElementType::F8, disk);
 //!
 //! let pending = Pending::create(&path, &schema, Keys::Nested)?;

@@ -7,7 +7,7 @@
 use std::fmt;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order, Split};
+use penstock_layout::{DiskSchema, Dist, Distribution, Dists, Edges, LayoutError, Order, Split};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -18,6 +18,10 @@ use crate::formats::hdf5::filters;
 
 /// The most part files of an array: more are a mistake, or damage.
 const PARTS_MAX: u64 = 1 << 20;
+/// The most chunks that are listed for a dimension: more are a mistake, or damage.
+pub(crate) const CHUNKS_LISTED_MAX: u64 = 1 << 20;
+/// The most chunks of a dimension that a message lists.
+const LISTED_SHOWN_MAX: usize = 16;
 
 /// The schema of an array: its identity in memory and on disk.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -98,9 +102,9 @@ pub enum Storage {
     Natural,
     /// A Zarr array in a Zarr group.
     Chunks {
-        /// The extents of a chunk, which a server writes as one file.
-        chunk: Vec<u64>,
-        /// The extents of a chunk's sub-chunks, each encoded by itself; they divide the chunk.
+        /// The extents of chunks along each dimension. A server writes a chunk as one file.
+        chunk: Vec<Edges>,
+        /// The extents of a chunk's sub-chunks, each encoded by itself; they divide every chunk.
         subchunks: Option<Vec<u64>>,
         /// The codec of the bytes: see [`crate::codec`].
         codec: String,
@@ -123,24 +127,47 @@ pub enum Storage {
     },
     /// One file for each part of a BLOCK and `*` distribution over a mesh of parts.
     Parts(#[serde(with = "dists_text")] Dists, Vec<u64>),
+    /// Each rank's share is a chunk of a Zarr array, whatever its extents.
+    /// [`ArrayCall::stored_schema`](crate::calls::array::ArrayCall::stored_schema) makes explicit
+    /// chunks of it before anything is stored.
+    Shares {
+        /// The extents of a chunk's sub-chunks, each encoded by itself; they divide every share.
+        subchunks: Option<Vec<u64>>,
+        /// The codec of the bytes: see [`crate::codec`].
+        codec: String,
+    },
 }
 
 impl Storage {
-    /// Chunks without sub-chunks or codec.
+    /// Chunks of one extent in each dimension, without sub-chunks or codec.
     pub fn plain_chunks(chunk: Vec<u64>) -> Self {
         Self::Chunks {
-            chunk,
+            chunk: Edges::regular(&chunk),
             subchunks: None,
             codec: "none".to_string(),
         }
     }
 
-    /// The number of rows of the first dimension in a chunk; `None` for other storage.
+    /// The number of rows of the first dimension in a chunk; `None` for other storage, and if
+    /// chunks have different numbers of rows.
     pub fn chunk_rows(&self) -> Option<u64> {
         match self {
-            Self::Chunks { chunk, .. } => chunk.first().copied(),
+            Self::Chunks { chunk, .. } => chunk.first()?.extent(),
             _ => None,
         }
+    }
+
+    /// Whether the array is a Zarr array.
+    pub fn is_zarr(&self) -> bool {
+        matches!(
+            self,
+            Self::Natural | Self::Shares { .. } | Self::Chunks { .. }
+        )
+    }
+
+    /// Whether the ranks' shares decide about the chunks.
+    pub fn is_natural(&self) -> bool {
+        matches!(self, Self::Natural | Self::Shares { .. })
     }
 
     /// Whether several ranks can write runs of bytes of one object at once: elements lie as they
@@ -151,7 +178,8 @@ impl Storage {
             Self::Hdf5 { filters, .. } => filters == "none",
             Self::Chunks {
                 subchunks, codec, ..
-            } => {
+            }
+            | Self::Shares { subchunks, codec } => {
                 let is_plain = codec.parse().is_ok_and(|codec: Codec| codec.is_none());
                 subchunks.is_none() && is_plain
             }
@@ -163,16 +191,27 @@ impl fmt::Display for Storage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Natural => write!(f, "natural chunking"),
+            Self::Shares {
+                subchunks: None,
+                codec,
+            } => write!(f, "shares as chunks, {codec}"),
+            Self::Shares {
+                subchunks: Some(inner),
+                codec,
+            } => write!(f, "shares as shards of sub-chunks {inner:?}, {codec}"),
             Self::Chunks {
                 chunk,
                 subchunks: None,
                 codec,
-            } => write!(f, "chunks {chunk:?}, {codec}"),
+            } => write!(f, "chunks {}, {codec}", grid_text(chunk)),
             Self::Chunks {
                 chunk,
                 subchunks: Some(inner),
                 codec,
-            } => write!(f, "shards {chunk:?} of sub-chunks {inner:?}, {codec}"),
+            } => {
+                let chunk = grid_text(chunk);
+                write!(f, "shards {chunk} of sub-chunks {inner:?}, {codec}")
+            }
             Self::RowMajor {
                 format: Format::Raw,
             } => write!(f, "row-major, raw"),
@@ -250,7 +289,7 @@ impl ArraySchema {
         let width = self.element.width();
         let contiguous = Split::Contiguous(block_bytes_max);
         match &self.disk {
-            Storage::Natural => {
+            Storage::Natural | Storage::Shares { .. } => {
                 let cause = "natural chunking depends on the memory schema";
                 Err(self.error(Kind::Schema, cause))
             }
@@ -260,9 +299,10 @@ impl ArraySchema {
                 codec,
             } => {
                 let codec: Codec = codec.parse()?;
-                let chunked = DiskSchema::chunked(&self.shape, width, chunk);
+                self.check_lists(chunk)?;
+                let chunked = DiskSchema::rectilinear(&self.shape, width, chunk);
                 let chunked = chunked.map_err(|e| self.refused(e))?;
-                self.check_codec(&codec, subchunks.as_ref().unwrap_or(chunk))?;
+                self.check_codec(&codec, chunked.chunk(), subchunks.as_deref())?;
                 let split = match subchunks {
                     Some(inner) => Split::Inner(inner.clone()),
                     None if codec.is_none() => contiguous,
@@ -342,12 +382,22 @@ impl ArraySchema {
         Ok(())
     }
 
-    /// Checks that a chunk, or sub-chunk, that is encoded at once can be counted, and is not larger
-    /// than the codec takes.
-    fn check_codec(&self, codec: &Codec, encoded: &[u64]) -> Result<()> {
-        let Storage::Chunks { chunk, .. } = &self.disk else {
-            return Ok(());
+    fn check_lists(&self, chunk: &[Edges]) -> Result<()> {
+        let is_too_long = |edges: &Edges| match edges {
+            Edges::Regular(_) => false,
+            Edges::Listed(extents) => extents.len() as u64 > CHUNKS_LISTED_MAX,
         };
+        if !chunk.iter().any(is_too_long) {
+            return Ok(());
+        }
+        let cause = format!("more than {CHUNKS_LISTED_MAX} chunks are listed for a dimension");
+        Err(self.error(Kind::Schema, cause))
+    }
+
+    /// Checks that the largest chunk can be counted, and that what is encoded at once, this chunk
+    /// or a sub-chunk, is not larger than the codec takes.
+    fn check_codec(&self, codec: &Codec, chunk: &[u64], subchunks: Option<&[u64]>) -> Result<()> {
+        let encoded = subchunks.unwrap_or(chunk);
         let bytes = |extents: &[u64]| {
             extents
                 .iter()
@@ -355,7 +405,7 @@ impl ArraySchema {
         };
         let most = i64::MAX as u64;
         for (what, extents, bytes_max) in [
-            ("a chunk", chunk.as_slice(), most),
+            ("a chunk", chunk, most),
             ("what is encoded", encoded, codec.bytes_max()),
         ] {
             if bytes(extents).is_none_or(|bytes| bytes > bytes_max) {
@@ -389,6 +439,21 @@ impl ArraySchema {
     fn error(&self, kind: Kind, cause: impl std::fmt::Display) -> Error {
         Error::new(kind, format!("laying out the array {:?}", self.name), cause)
     }
+}
+
+/// The extents of chunks in words: of a long list no more than the beginning and the end.
+fn grid_text(grid: &[Edges]) -> String {
+    let words = grid.iter().map(|edges| match edges {
+        Edges::Listed(extents) if extents.len() > LISTED_SHOWN_MAX => {
+            let begin = &extents[..LISTED_SHOWN_MAX / 2];
+            let words: Vec<String> = begin.iter().map(u64::to_string).collect();
+            let last = extents[extents.len() - 1];
+            let count = extents.len();
+            format!("[{}, ... {last} ({count} chunks)]", words.join(", "))
+        }
+        edges => format!("{edges:?}"),
+    });
+    format!("[{}]", words.collect::<Vec<_>>().join(", "))
 }
 
 /// The mesh with an extent of 1 for each dimension that is not distributed.
@@ -457,9 +522,17 @@ mod tests {
     fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Storage {
         let subchunks = subchunks.map(<[u64]>::to_vec);
         Storage::Chunks {
-            chunk: chunk.to_vec(),
+            chunk: Edges::regular(chunk),
             subchunks,
             codec: codec.to_string(),
+        }
+    }
+
+    fn rectilinear(subchunks: Option<&[u64]>) -> Storage {
+        Storage::Chunks {
+            chunk: vec![Edges::Listed(vec![2, 4, 4]), Edges::Regular(7)],
+            subchunks: subchunks.map(<[u64]>::to_vec),
+            codec: "zstd".to_string(),
         }
     }
 
@@ -505,6 +578,28 @@ mod tests {
             ),
             (chunks(&[4, 4], None, "lzma"), Kind::Schema, "zstd:LEVEL"),
             (
+                rectilinear(Some(&[4, 7])),
+                Kind::Schema,
+                "the chunk [[2, 4, 4], 7]",
+            ),
+            (
+                Storage::Chunks {
+                    chunk: vec![Edges::Listed(vec![2, 4]), Edges::Regular(7)],
+                    subchunks: None,
+                    codec: "none".to_string(),
+                },
+                Kind::Schema,
+                "of 6 elements together, and the array has 10",
+            ),
+            (
+                Storage::Shares {
+                    subchunks: None,
+                    codec: "none".to_string(),
+                },
+                Kind::Schema,
+                "memory schema",
+            ),
+            (
                 chunks(&[1 << 31, 1], None, "blosc"),
                 Kind::Schema,
                 "more than",
@@ -534,9 +629,33 @@ mod tests {
     }
 
     #[test]
+    fn long_lists_of_chunks_are_not_written_out() {
+        let text = |chunks: usize| {
+            let extents = (0..chunks as u64).map(|i| i + 1).collect();
+            let chunk = vec![Edges::Listed(extents), Edges::Regular(7)];
+            let disk = Storage::Chunks {
+                chunk,
+                subchunks: None,
+                codec: "none".to_string(),
+            };
+            disk.to_string()
+        };
+        assert_eq!(text(3), "chunks [[1, 2, 3], 7], none");
+        assert_eq!(
+            text(100),
+            "chunks [[1, 2, 3, 4, 5, 6, 7, 8, ... 100 (100 chunks)], 7], none"
+        );
+    }
+
+    #[test]
     fn a_schema_survives_json() {
         for disk in [
             chunks(&[4, 4], Some(&[2, 4]), "zstd"),
+            rectilinear(Some(&[2, 7])),
+            Storage::Shares {
+                subchunks: None,
+                codec: "none".to_string(),
+            },
             parts("BLOCK,*", &[3]),
             Storage::RowMajor {
                 format: Format::Npy,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use cases::{Chance, save_group};
-use common::{chunks, forms, place, read_stored, schema, values, write};
+use common::{chunks, forms, listed, place, read_stored, schema, values, write};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::groups::{Catalog, describe, list, open, verify};
 use penstock_arrays::{ElementType, Fill, Storage, Target};
@@ -51,8 +51,13 @@ impl Stores {
         }
         second_format(&root());
         for codec in ["none", "zstd+crc32c"] {
-            let schema = schema(&[8, 6], ElementType::F4, chunks(&[4, 3], None, codec));
-            save_group(&root(), &schema, &SessionOptions::default());
+            for disk in [
+                chunks(&[4, 3], None, codec),
+                listed(&[3, 5], &[1, 5], None, codec),
+            ] {
+                let schema = schema(&[8, 6], ElementType::F4, disk);
+                save_group(&root(), &schema, &SessionOptions::default());
+            }
         }
         Self {
             _place: place,
@@ -125,6 +130,8 @@ fn odd_value(chance: &mut Chance) -> Value {
         json!([]),
         json!([0]),
         json!([1u64 << 40, 1u64 << 40]),
+        json!([[3, 1u64 << 60], 2]),
+        json!([[3, 2], 1, [1, u64::MAX]]),
         json!({}),
         json!({"name": "zstd", "configuration": {"level": 99}}),
         deep,

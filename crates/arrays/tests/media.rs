@@ -409,6 +409,9 @@ fn chunks_with_a_fill_value_through_every_wrapper() {
         chunks(&[4, 6], Some(&[2, 3]), "none"),
         chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
         chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
+        listed(&[3, 4, 2], &[5, 2], None, "none"),
+        listed(&[3, 4, 5], &[5, 9], None, "zstd:1"),
+        listed(&[2, 4, 8], &[3, 9], Some(&[1, 3]), "crc32c"),
     ];
     let schemas = disks.map(|disk| schema(&[9, 7], ElementType::I2, disk));
     run_all(schemas.map(|schema| ArraySchema {
@@ -447,6 +450,9 @@ fn a_group_with_a_fill_value_is_what_its_checksums_say() {
         chunks(&[4, 6], None, "none"),
         chunks(&[20, 20], Some(&[5, 4]), "none"),
         chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
+        listed(&[3, 4, 5], &[5, 9], None, "none"),
+        listed(&[3, 4, 5], &[5, 9], None, "zstd:1"),
+        listed(&[2, 4, 8], &[3, 9], Some(&[1, 3]), "zstd:1"),
     ]
     .into_iter()
     .enumerate()

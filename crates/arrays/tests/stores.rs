@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use penstock_arrays::{ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray, npy};
 use penstock_engine::Kind;
+use penstock_layout::Edges;
 use serde_json::json;
 
 #[test]
@@ -52,6 +53,19 @@ fn normalised(mut schema: ArraySchema) -> ArraySchema {
     schema
 }
 
+/// In each dimension a chunk of one index, and one of all others.
+fn ones_and_rest(shape: &[u64], codec: &str) -> Storage {
+    let edges = shape.iter().map(|&n| match n {
+        0 | 1 => Edges::Regular(1),
+        n => Edges::Listed(vec![1, n - 1]),
+    });
+    Storage::Chunks {
+        chunk: edges.collect(),
+        subchunks: None,
+        codec: codec.to_string(),
+    }
+}
+
 #[test]
 fn every_shape() {
     let directory = place();
@@ -78,6 +92,8 @@ fn every_shape() {
             chunks(&fours, None, "zstd"),
             chunks(&fours, Some(&twos), "none"),
             chunks(&fours, Some(&twos), "blosc+crc32c"),
+            ones_and_rest(shape, "none"),
+            ones_and_rest(shape, "zstd"),
         ]
         .into_iter()
         .enumerate()

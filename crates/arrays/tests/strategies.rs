@@ -23,18 +23,17 @@ use penstock_layout::Region;
 
 /// Whether two ranks hold elements of one chunk that must be written whole.
 fn is_shared(written: &ArrayCall, ranks: u64) -> bool {
-    let Storage::Chunks { chunk, .. } = &written.schema.disk else {
-        return false;
-    };
-    if written.schema.disk.writes_parts() {
+    let is_zarr = matches!(written.schema.disk, Storage::Chunks { .. });
+    if !is_zarr || written.schema.disk.writes_parts() {
         return false;
     }
+    let disk = written.schema.disk_schema(1).unwrap();
     let mut holders: HashMap<Vec<u64>, u64> = HashMap::new();
     let owners = owners(written, ranks);
     owners.iter().enumerate().any(|(number, owner)| {
         let (mut rest, mut place) = (number as u64, Vec::new());
-        for (extent, chunk) in written.schema.shape.iter().zip(chunk).rev() {
-            place.push(rest % extent / chunk);
+        for (d, extent) in written.schema.shape.iter().enumerate().rev() {
+            place.push(disk.object_span(rest % extent, d).0);
             rest /= extent;
         }
         owner.is_some_and(|owner| *holders.entry(place).or_insert(owner) != owner)

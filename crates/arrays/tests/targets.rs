@@ -19,6 +19,7 @@ fn forms() -> Vec<Storage> {
     vec![
         chunks(&[2, 2], None, "none"),
         chunks(&[4, 4], Some(&[2, 2]), "zstd"),
+        listed(&[1, 2, 2], &[2, 5], None, "none"),
         flat(Format::Raw),
         flat(Format::Npy),
         parts("BLOCK,*", &[2]),

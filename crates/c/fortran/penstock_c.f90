@@ -449,6 +449,14 @@ module penstock_c
       integer(c_int64_t), intent(in), optional :: mesh(*)
       integer(c_int) :: code
     end function
+    function c_array_set_shares(array, subchunks, codec) bind(C, &
+        name="penstock_array_set_shares") result(code)
+      import
+      type(c_ptr), value :: array
+      integer(c_int64_t), intent(in), optional :: subchunks(*)
+      character(kind=c_char), intent(in), optional :: codec(*)
+      integer(c_int) :: code
+    end function
     function c_array_set_natural(array) bind(C, name="penstock_array_set_natural") result(code)
       import
       type(c_ptr), value :: array

@@ -64,6 +64,10 @@ module penstock_schemas
     generic :: set_dataset => array_set_dataset_32, array_set_dataset_64
     procedure :: set_parts => array_set_parts
     procedure :: set_natural => array_set_natural
+    !> call array%set_shares(subchunks=, codec=): on disk, each rank's share, or each of its boxes,
+    !> is a chunk of a Zarr v3 array, whatever its extents; boxes must form a grid. `subchunks` and
+    !> `codec` are as of set_chunks.
+    procedure :: set_shares => array_set_shares
     procedure :: set_dimension_names => array_set_dimension_names
     procedure :: set_attributes => array_set_attributes
     procedure :: set_fill => array_set_fill
@@ -470,6 +474,25 @@ contains
     integer, intent(out), optional :: ierr
 
     call finish(c_array_set_natural(self%handle), ierr)
+  end subroutine
+
+  subroutine array_set_shares(self, subchunks, codec, ierr)
+    class(penstock_array), intent(inout) :: self
+    integer, intent(in), optional :: subchunks(:)
+    character(*), intent(in), optional :: codec
+    integer, intent(out), optional :: ierr
+    integer(c_int64_t), allocatable :: inner(:)
+    character(:), allocatable :: c_codec
+
+    if (present(subchunks)) then
+      if (size(subchunks) /= self%dims()) then
+        call refuse("a sub-chunk needs an extent for each dimension", ierr)
+        return
+      end if
+      allocate (inner, source=reversed(int(subchunks, int64)))
+    end if
+    call c_maybe(codec, c_codec)
+    call finish(c_array_set_shares(self%handle, inner, c_codec), ierr)
   end subroutine
 
   !> The names of the dimensions, in Fortran's order: ["x", "y", "z"].

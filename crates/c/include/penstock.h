@@ -274,6 +274,11 @@ int penstock_array_set_parts(penstock_array *array, const char *dists, size_t me
 /* On disk: natural chunking, each rank's share one chunk (Panda, section 2). It is the default. */
 int penstock_array_set_natural(penstock_array *array);
 
+/* On disk: each rank's share, or each of its boxes, is a chunk of a Zarr v3 array, whatever its
+ * extents; boxes must form a grid. `subchunks` and `codec` are as of penstock_array_set_chunks(). */
+int penstock_array_set_shares(penstock_array *array, const uint64_t *subchunks,
+                              const char *codec);
+
 /* The names of the dimensions. */
 int penstock_array_set_dimension_names(penstock_array *array, const char *const *names);
 /* Attributes, an object of JSON, in place of what was there. */

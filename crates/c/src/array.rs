@@ -11,7 +11,7 @@ use penstock_arrays::{
     ArraySchema, ByteOrder, ElementType, Fill, Format, Storage, json, of_layout,
 };
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{Distribution, Dists, Region, exact};
+use penstock_layout::{Distribution, Dists, Edges, Region, exact};
 use serde_json::{Map, Value};
 
 use crate::border::{Many, Place, Text, answer, c_text, enter, give_text, needed, wrong};
@@ -55,6 +55,14 @@ impl Array {
 
     fn dims(&self) -> usize {
         self.call.schema.shape.len()
+    }
+
+    /// The extents of sub-chunks, if C gives some.
+    fn subchunks_of(&self, subchunks: Many<'_, u64>) -> Result<Option<Vec<u64>>> {
+        match subchunks.is_null() {
+            true => Ok(None),
+            false => extents_of(subchunks, self.dims(), "a sub-chunk's extents").map(Some),
+        }
     }
 
     /// The shapes of the local arrays of a rank.
@@ -352,15 +360,11 @@ pub extern "C" fn penstock_array_set_chunks(
 ) -> c_int {
     enter(|| {
         let array = needed(array, "the array")?;
-        let dims = array.dims();
-        let chunk = extents_of(chunk, dims, "a chunk's extents")?;
-        let subchunks = match subchunks.is_null() {
-            true => None,
-            false => Some(extents_of(subchunks, dims, "a sub-chunk's extents")?),
-        };
+        let chunk = extents_of(chunk, array.dims(), "a chunk's extents")?;
+        let subchunks = array.subchunks_of(subchunks)?;
         let codec = codec.optional("codec")?.unwrap_or("none").to_string();
         array.call.schema.disk = Storage::Chunks {
-            chunk,
+            chunk: Edges::regular(&chunk),
             subchunks,
             codec,
         };
@@ -440,6 +444,21 @@ pub extern "C" fn penstock_array_set_parts(
 pub extern "C" fn penstock_array_set_natural(array: Option<&mut Array>) -> c_int {
     enter(|| {
         needed(array, "the array")?.call.schema.disk = Storage::Natural;
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn penstock_array_set_shares(
+    array: Option<&mut Array>,
+    subchunks: Many<'_, u64>,
+    codec: Text<'_>,
+) -> c_int {
+    enter(|| {
+        let array = needed(array, "the array")?;
+        let subchunks = array.subchunks_of(subchunks)?;
+        let codec = codec.optional("codec")?.unwrap_or("none").to_string();
+        array.call.schema.disk = Storage::Shares { subchunks, codec };
         Ok(())
     })
 }

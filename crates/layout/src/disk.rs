@@ -19,6 +19,16 @@
 //!                                                 4 | 5     0..2 x 4..6 and strides 4, 1
 //! ```
 //!
+//! Objects are alike, or each has extents of its own ([`DiskSchema::rectilinear`]): one list of
+//! them for each dimension says where the grid is cut.
+//!
+//! ```text
+//! shape 5 x 6, rows [2, 3], columns [3, 1, 2]     0 0 0 | 1 | 2 2
+//!                                                 0 0 0 | 1 | 2 2
+//!                                                 ------+---+----
+//!                                                 3 3 3 | 4 | 5 5     and two rows more
+//! ```
+//!
 //! A [`DiskSchema::window`] is the rows that one step adds to an array that grows along its first
 //! dimension; they may begin and end within a chunk. The rows of a window in a chunk are contiguous
 //! there:
@@ -36,6 +46,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cuts::Cuts;
+use crate::edges::Edges;
 use crate::error::LayoutError;
 use crate::exact::exact;
 use crate::region::Region;
@@ -77,6 +89,7 @@ pub enum Assignment {
 pub struct DiskSchema {
     shape: Vec<u64>,
     width: u64,
+    /// The extents of the largest object.
     chunk: Vec<u64>,
     padded: bool,
     order: Order,
@@ -86,6 +99,8 @@ pub struct DiskSchema {
     /// The rows of a window's first chunk that are before the window; `None` for a whole array. A
     /// window has no padding in the first dimension.
     window: Option<u64>,
+    /// The cuts of each dimension, `None` where chunks are alike; empty if they are in all.
+    cuts: Vec<Option<Cuts>>,
 }
 
 /// A [`DiskSchema`] from outside, not yet checked.
@@ -103,6 +118,8 @@ struct Encoded {
     dealt_before: u64,
     #[serde(default)]
     window: Option<u64>,
+    #[serde(default)]
+    cuts: Vec<Option<Vec<u64>>>,
 }
 
 impl TryFrom<Encoded> for DiskSchema {
@@ -119,10 +136,20 @@ impl TryFrom<Encoded> for DiskSchema {
             assignment,
             dealt_before,
             window,
+            cuts,
         } = stored;
-        let checked = Self::chunked(&shape, width, &chunk)?.split(split)?;
+        let mut edges = Edges::regular(&chunk);
+        for (edges, cuts) in edges.iter_mut().zip(cuts) {
+            if let Some(cuts) = cuts {
+                let pairs = cuts.windows(2);
+                let extents = pairs.map(|pair| pair[1].saturating_sub(pair[0]));
+                *edges = Edges::Listed(extents.collect());
+            }
+        }
+        let checked = Self::rectilinear(&shape, width, &edges)?.split(split)?;
         if let Some(before) = window
-            && checked.chunk.first().is_none_or(|&rows| before >= rows)
+            && (checked.cuts_of(0).is_some()
+                || checked.chunk.first().is_none_or(|&rows| before >= rows))
         {
             return Err(LayoutError::Window { before, chunk });
         }
@@ -198,6 +225,32 @@ impl DiskSchema {
     /// When `chunk` has another number of dimensions or an extent of zero, when `width` is zero, or
     /// when the array, padded to whole chunks, has more than 2^63 - 1 bytes.
     pub fn chunked(shape: &[u64], width: u64, chunk: &[u64]) -> Result<Self, LayoutError> {
+        Self::cut_up(shape, width, chunk, Vec::new())
+    }
+
+    /// As [`DiskSchema::chunked`], with objects whose extents `edges` says for each dimension.
+    ///
+    /// # Errors
+    /// As [`DiskSchema::chunked`], and when a list of extents does not divide its dimension.
+    pub fn rectilinear(shape: &[u64], width: u64, edges: &[Edges]) -> Result<Self, LayoutError> {
+        let largest = Edges::largest_of(edges);
+        if edges.len() != shape.len() || edges.iter().all(|edges| edges.extent().is_some()) {
+            return Self::chunked(shape, width, &largest);
+        }
+        let dims = edges.iter().zip(shape).enumerate();
+        let cuts = dims.map(|(d, (edges, &n))| match edges {
+            Edges::Regular(_) => Ok(None),
+            Edges::Listed(extents) => Cuts::new(extents, n, d).map(Some),
+        });
+        Self::cut_up(shape, width, &largest, cuts.collect::<Result<_, _>>()?)
+    }
+
+    fn cut_up(
+        shape: &[u64],
+        width: u64,
+        chunk: &[u64],
+        cuts: Vec<Option<Cuts>>,
+    ) -> Result<Self, LayoutError> {
         if chunk.len() != shape.len() {
             let given = chunk.to_vec();
             return Err(LayoutError::DimCount {
@@ -214,19 +267,7 @@ impl DiskSchema {
                 });
             }
         }
-        // An array without elements still has a chunk, whose bytes must not overflow either.
-        let mut padded = shape
-            .iter()
-            .zip(chunk)
-            .map(|(&n, &c)| n.max(1).checked_next_multiple_of(c));
-        let bytes = padded.try_fold(width, |bytes, n| bytes.checked_mul(n?));
-        if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
-            return Err(LayoutError::TooLarge {
-                shape: shape.to_vec(),
-                width,
-            });
-        }
-        Ok(Self {
+        let schema = Self {
             shape: shape.to_vec(),
             width,
             chunk: chunk.to_vec(),
@@ -236,7 +277,21 @@ impl DiskSchema {
             assignment: Assignment::Objects,
             dealt_before: 0,
             window: None,
-        })
+            cuts,
+        };
+        // An array without elements still has a chunk, whose bytes must not overflow either.
+        let mut padded = (0..shape.len()).map(|d| match schema.cuts_of(d) {
+            None => shape[d].max(1).checked_next_multiple_of(chunk[d]),
+            Some(cuts) => Some(cuts.end()),
+        });
+        let bytes = padded.try_fold(width, |bytes, n| bytes.checked_mul(n?));
+        if bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
+            return Err(LayoutError::TooLarge {
+                shape: shape.to_vec(),
+                width,
+            });
+        }
+        Ok(schema)
     }
 
     /// Makes the schema of one object for the whole array, in contiguous blocks of at most
@@ -272,11 +327,11 @@ impl DiskSchema {
     ///
     /// # Panics
     /// If the array has no dimensions, is a window itself, or is not dealt out in row-major
-    /// objects.
+    /// objects, or if the chunks of the first dimension have different extents.
     pub fn window(&self, rows: Range<u64>) -> Self {
         let is_dealt = (self.order, self.assignment) == (Order::RowMajor, Assignment::Objects);
         assert!(
-            self.window.is_none() && is_dealt,
+            self.window.is_none() && is_dealt && self.cuts_of(0).is_none(),
             "there is no window of {self:?}"
         );
         let (first, before) = (rows.start / self.chunk[0], rows.start % self.chunk[0]);
@@ -312,13 +367,18 @@ impl DiskSchema {
         before * rows.iter().skip(1).product::<u64>() * self.width
     }
 
-    /// The decoded bytes of an object's whole chunk, which may be more than the object in a window.
-    pub fn chunk_bytes(&self, object: u64) -> u64 {
+    /// The extents of an object's whole chunk, which may be more than the object in a window.
+    pub fn chunk_extents(&self, object: u64) -> Vec<u64> {
         let mut extents = self.object_extents(object);
         if self.window.is_some() {
             extents[0] = self.chunk[0];
         }
-        extents.iter().product::<u64>() * self.width
+        extents
+    }
+
+    /// The decoded bytes of an object's whole chunk.
+    pub fn chunk_bytes(&self, object: u64) -> u64 {
+        self.chunk_extents(object).iter().product::<u64>() * self.width
     }
 
     /// Cuts objects into blocks by `split`.
@@ -335,15 +395,11 @@ impl DiskSchema {
                     dims,
                 });
             }
-            let divides = self
-                .chunk
-                .iter()
-                .zip(inner)
-                .all(|(c, &i)| i > 0 && c % i == 0);
-            if !divides {
-                let chunk = self.chunk.clone();
+            let edges = self.edges();
+            let mut pairs = edges.iter().zip(inner);
+            if !pairs.all(|(edges, &part)| part > 0 && edges.are_multiples_of(part)) {
                 return Err(LayoutError::InnerDoesNotDivide {
-                    chunk,
+                    chunk: edges,
                     inner: inner.clone(),
                 });
             }
@@ -362,9 +418,47 @@ impl DiskSchema {
         self.width
     }
 
-    /// The extents of an object.
+    /// The extents of the largest object: of all, if the grid is regular.
     pub fn chunk(&self) -> &[u64] {
         &self.chunk
+    }
+
+    /// The extents of objects along each dimension.
+    pub fn edges(&self) -> Vec<Edges> {
+        let dims = self.chunk.iter().enumerate();
+        dims.map(|(d, &extent)| match self.cuts_of(d) {
+            None => Edges::Regular(extent),
+            Some(cuts) => Edges::Listed(cuts.extents()),
+        })
+        .collect()
+    }
+
+    /// Whether all objects have the same extents, but for padding.
+    pub fn is_regular(&self) -> bool {
+        self.cuts.is_empty()
+    }
+
+    /// The cuts of a dimension whose objects are not alike.
+    pub(crate) fn cuts_of(&self, d: usize) -> Option<&Cuts> {
+        self.cuts.get(d)?.as_ref()
+    }
+
+    /// The start and the extent, along dimension `d`, of the object that has index `index` there.
+    /// The schema is no window.
+    pub fn object_span(&self, index: u64, d: usize) -> (u64, u64) {
+        let place = self.object_of(index, d);
+        match self.cuts_of(d) {
+            None => (place * self.chunk[d], self.chunk[d]),
+            Some(cuts) => cuts.chunk(place),
+        }
+    }
+
+    /// The place in the grid, along dimension `d`, of the object with index `index`.
+    pub(crate) fn object_of(&self, index: u64, d: usize) -> u64 {
+        match self.cuts_of(d) {
+            None => index / self.chunk[d],
+            Some(cuts) => cuts.chunk_of(index),
+        }
     }
 
     /// The split of objects into blocks.
@@ -385,9 +479,10 @@ impl DiskSchema {
     /// The extents of the grid of objects.
     pub fn grid(&self) -> Vec<u64> {
         let dims = self.shape.iter().zip(&self.chunk).enumerate();
-        dims.map(|(d, (n, c))| match n {
-            0 => 0,
-            n => (n + self.before(d)).div_ceil(*c),
+        dims.map(|(d, (n, c))| match (n, self.cuts_of(d)) {
+            (0, _) => 0,
+            (n, None) => (n + self.before(d)).div_ceil(*c),
+            (_, Some(cuts)) => cuts.count(),
         })
         .collect()
     }
@@ -417,7 +512,7 @@ impl DiskSchema {
         index
     }
 
-    /// The extents of an object in the store: padded objects are all alike.
+    /// The extents of an object in the store, with padding if it is stored.
     pub fn object_extents(&self, object: u64) -> Vec<u64> {
         let whole = self.object_box(object);
         if self.padded {
@@ -439,11 +534,7 @@ impl DiskSchema {
 
     /// The most bytes of a block: the size of a staging buffer.
     pub fn block_bytes_max(&self) -> u64 {
-        let mut extents = self.chunk.clone();
-        if self.window.is_some() {
-            extents[0] = extents[0].min(self.shape[0].max(1));
-        }
-        let chunk_bytes = extents.iter().product::<u64>() * self.width;
+        let chunk_bytes = self.largest().iter().product::<u64>() * self.width;
         match &self.split {
             Split::Whole => chunk_bytes,
             Split::Contiguous(bytes_max) => chunk_bytes.min((*bytes_max).max(self.width)),
@@ -536,14 +627,26 @@ impl DiskSchema {
         indices.filter_map(move |index| self.block(object, index, &cut))
     }
 
+    /// The extents of the largest object that is moved.
+    fn largest(&self) -> Vec<u64> {
+        let mut extents = self.chunk.clone();
+        if self.window.is_some() {
+            extents[0] = extents[0].min(self.shape[0].max(1));
+        }
+        extents
+    }
+
     /// The cut of an object into blocks.
     pub(crate) fn cut(&self, object: u64) -> Cut {
         let whole = self.object_box(object);
-        let stored = if self.padded {
-            whole
-        } else {
-            self.clip(&whole)
-        };
+        self.cut_of(match self.padded {
+            true => whole,
+            false => self.clip(&whole),
+        })
+    }
+
+    /// The cut of an object that fills `stored` into blocks.
+    fn cut_of(&self, stored: Region) -> Cut {
         let step = self.block_extents(&stored.shape);
         let counts = stored
             .shape
@@ -619,6 +722,11 @@ impl DiskSchema {
         let index = self.grid_index(object);
         let start: Vec<u64> = index.iter().zip(&self.chunk).map(|(i, c)| i * c).collect();
         let mut whole = Region::new(&start, &self.chunk);
+        for (d, cuts) in self.cuts.iter().enumerate() {
+            if let Some(cuts) = cuts {
+                (whole.start[d], whole.shape[d]) = cuts.chunk(index[d]);
+            }
+        }
         if let Some(before) = self.window {
             let end = (whole.end(0) - before).min(self.shape[0]);
             whole.start[0] = whole.start[0].saturating_sub(before);
@@ -629,6 +737,10 @@ impl DiskSchema {
 
     /// The most blocks of an object.
     pub(crate) fn object_blocks_max(&self) -> u64 {
+        if !self.cuts.is_empty() {
+            // An object has no fewer blocks than one that is smaller in every dimension.
+            return self.cut_of(Region::whole(&self.largest())).blocks();
+        }
         // Objects at the far edges are no larger; a window's first object may be cut, and the
         // second not.
         let others = self.window.and_then(|_| {

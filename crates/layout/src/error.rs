@@ -1,5 +1,7 @@
 use thiserror::Error;
 
+use crate::edges::Edges;
+
 /// An error of a schema. Every message says what was given and what would fit.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum LayoutError {
@@ -116,10 +118,48 @@ pub enum LayoutError {
     /// The inner chunks do not divide the chunk.
     #[error("sub-chunks {inner:?} do not divide the chunk {chunk:?} evenly")]
     InnerDoesNotDivide {
-        /// The extents of the chunk.
-        chunk: Vec<u64>,
+        /// The extents of the chunks.
+        chunk: Vec<Edges>,
         /// The extents of the sub-chunk.
         inner: Vec<u64>,
+    },
+    /// The chunks that are listed for a dimension do not divide it among them.
+    #[error(
+        "{chunks} chunks are listed for dimension {dim}, of {elements} elements together, and the array \
+         has {extent} there: each chunk must have one of them, and the last must reach their end"
+    )]
+    Edges {
+        /// The dimension.
+        dim: usize,
+        /// The number of chunks.
+        chunks: usize,
+        /// The elements of all chunks along the dimension.
+        elements: u64,
+        /// The extent of the array.
+        extent: u64,
+    },
+    /// Boxes are no cells of a grid.
+    #[error(
+        "the boxes form no grid: the end of another one cuts dimension {dim} at {at}, within the box of \
+         start {start:?} and shape {extents:?}"
+    )]
+    NoGrid {
+        /// The dimension.
+        dim: usize,
+        /// The index at which the dimension is cut.
+        at: u64,
+        /// The start of the box that is cut.
+        start: Vec<u64>,
+        /// The extents of the box.
+        extents: Vec<u64>,
+    },
+    /// Shares have several runs in a dimension, so they are no chunks.
+    #[error("a {dist} share has several runs in dimension {dim}: it is no chunk")]
+    ScatteredShares {
+        /// The dimension.
+        dim: usize,
+        /// The distribution of the dimension, in words.
+        dist: String,
     },
     /// A window does not begin in its first chunk.
     #[error("a window begins {before} rows into chunks {chunk:?}")]

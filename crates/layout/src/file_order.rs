@@ -76,8 +76,7 @@ impl DiskSchema {
 
     /// The slot of `block` on its server's disk: a number that no other block of the server has and
     /// that grows along [`DiskSchema::blocks`], from 0 on. Every object has room for as many blocks
-    /// as the first, which has the most. Smaller objects at the edges leave slots empty, and so do
-    /// blocks of padding alone.
+    /// as the largest has. Smaller objects leave slots empty, and so do blocks of padding alone.
     ///
     /// # Panics
     /// If `servers` is 0.
@@ -112,7 +111,7 @@ impl DiskSchema {
             in_chunks.start[d] += self.before(d);
         }
         let objects = Tiles {
-            touched: touched(&in_chunks, &vec![0; dims], self.chunk()),
+            touched: self.touched_objects(&in_chunks),
             counts: self.grid(),
             inner_to_outer: (0..dims).rev().collect(),
         };
@@ -121,6 +120,11 @@ impl DiskSchema {
             let indices = self.indices_in(&region, &cut);
             self.numbered_blocks(object, cut, indices)
         })
+    }
+
+    /// The objects that hold an element of `region`, as a box of their grid.
+    fn touched_objects(&self, region: &Region) -> Region {
+        tiles_of(region, |index, d| self.object_of(index, d))
     }
 
     /// The part of `rank` in the conforming distribution of two-phase I/O (del Rosario, Bordawekar
@@ -218,11 +222,17 @@ fn part_of(count: u64, nth: u64, ranks: usize) -> (usize, u64) {
 /// The tiles that hold an element of `region`, as a box of the grid. The grid begins at `origin`,
 /// and its tiles have `step` extents.
 fn touched(region: &Region, origin: &[u64], step: &[u64]) -> Region {
+    tiles_of(region, |index, d| (index - origin[d]) / step[d])
+}
+
+/// The tiles that hold an element of `region`, as a box of the grid: `tile_of` gives the place of
+/// an index in the grid, along a dimension.
+fn tiles_of(region: &Region, tile_of: impl Fn(u64, usize) -> u64) -> Region {
     let mut tiles = Region::whole(&region.shape);
     for d in 0..region.dims() {
         if region.shape[d] > 0 {
-            let first = (region.start[d] - origin[d]) / step[d];
-            let last = (region.end(d) - 1 - origin[d]) / step[d];
+            let first = tile_of(region.start[d], d);
+            let last = tile_of(region.end(d) - 1, d);
             tiles.start[d] = first;
             tiles.shape[d] = last - first + 1;
         }

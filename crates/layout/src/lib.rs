@@ -15,6 +15,8 @@
 //! | [`share`] | the share of one rank, and its piece of a region, as runs |
 //! | [`copy`] | nested strided copies: the kernels that gather and scatter a piece |
 //! | [`disk`] | disk schemas: chunk grids, row-major order, parts, and the blocks a server moves |
+//! | [`edges`] | the extents of the chunks along one dimension |
+//! | [`grid`] | the grid of chunks that shares form |
 //! | [`file_order`] | the blocks by number: blocks of a region, the next block, a block's slot |
 //! | [`stretch`] | the part of a share in a block, as stretches without gaps |
 //! | [`list`] | lists of elements, in a file and in memory, and their pieces of blocks |
@@ -37,11 +39,14 @@
 
 pub mod boxes;
 pub mod copy;
+mod cuts;
 pub mod disk;
 pub mod distribution;
+pub mod edges;
 mod error;
 mod exact;
 pub mod file_order;
+pub mod grid;
 pub mod list;
 pub mod memory;
 pub mod piece;
@@ -54,8 +59,10 @@ pub use boxes::{Boxes, Holder};
 pub use copy::{Axis, StridedCopy};
 pub use disk::{Assignment, Block, DiskSchema, Order, Split};
 pub use distribution::{Dist, Distribution, Dists};
+pub use edges::Edges;
 pub use error::LayoutError;
 pub use exact::exact;
+pub use grid::grid_of_shares;
 pub use list::{Holding, List, ListPiece, Pieces};
 pub use memory::{MemorySchema, Replicated};
 pub use piece::Piece;

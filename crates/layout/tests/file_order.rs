@@ -4,11 +4,11 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use model::disk::{Parts, Value, all_schemas, from_fields};
-use model::strategies::{regions, schemas, shapes};
+use model::disk::{Parts, Value, all_schemas, from_fields, listed_schemas};
+use model::strategies::{grids, regions, schemas, shapes};
 use model::{indices, linear};
 use penstock_layout::{
-    Assignment, Block, DiskSchema, Dist, Distribution, Dists, MemorySchema, Order, Region,
+    Assignment, Block, DiskSchema, Dist, Distribution, Dists, Edges, MemorySchema, Order, Region,
     Replicated, Share, Split, Stretch,
 };
 use proptest::collection::vec;
@@ -59,7 +59,8 @@ fn check_servers(schema: &DiskSchema, blocks: &[Block], servers: usize) {
     let alike = objects
         .values()
         .all(|blocks| blocks.len() == objects[&0].len());
-    let dense = alike && all_listed(schema, blocks);
+    let is_regular = Edges::regular_extents(&schema.edges()).is_some();
+    let dense = alike && is_regular && all_listed(schema, blocks);
     for server in 0..servers {
         let mine: Vec<Block> = schema.blocks(server, servers).collect();
         let mut slot_last = None;
@@ -273,7 +274,8 @@ fn all_small_schemas() {
         let beyond: Vec<u64> = shape.iter().map(|n| n + 1).collect();
         let regions = model::regions(&beyond);
         let step = if shape.len() > 2 { 37 } else { 1 };
-        for schema in all_schemas(shape, if shape.len() > 2 { 2 } else { 4 }) {
+        let schemas = all_schemas(shape, if shape.len() > 2 { 2 } else { 4 });
+        for schema in schemas.into_iter().chain(listed_schemas(shape)) {
             let blocks = all_blocks(&schema);
             check_numbers(&schema, &blocks);
             for count in COUNTS {
@@ -373,6 +375,30 @@ fn disks(shape: Vec<u64>) -> impl Strategy<Value = Parts> {
         )
 }
 
+/// Makes schemas whose chunks have extents of their own.
+fn rectilinear(shape: Vec<u64>) -> impl Strategy<Value = DiskSchema> {
+    let part = prop_oneof![Just(vec![1; shape.len()]), vec(1u64..4, shape.len())];
+    let width = select(vec![1u64, 2, 3, 4, 8, 12, 16]);
+    part.prop_flat_map(move |part| {
+        let shape = shape.clone();
+        let splits = prop_oneof![
+            Just(Split::Whole),
+            Just(Split::Inner(part.clone())),
+            (0u64..100).prop_map(Split::Contiguous),
+        ];
+        (grids(&shape, &part), splits, any::<bool>(), width.clone()).prop_map(
+            move |(edges, split, padded, width)| {
+                let schema = DiskSchema::rectilinear(&shape, width, &edges).unwrap();
+                let schema = schema.split(split).unwrap();
+                match padded {
+                    true => schema,
+                    false => schema.unpadded(),
+                }
+            },
+        )
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
@@ -390,6 +416,34 @@ proptest! {
         check_servers(&schema, &blocks, count);
         check_conforming(&schema, &blocks, count);
         check_region(&schema, &blocks, &region);
+    }
+
+    #[test]
+    fn numbers_agree_with_the_lists_of_rectilinear_grids(
+        (schema, region) in shapes().prop_flat_map(|shape| {
+            let region = regions(&shape);
+            (rectilinear(shape), region)
+        }),
+        count in 1usize..9,
+    ) {
+        let blocks = all_blocks(&schema);
+        check_numbers(&schema, &blocks);
+        check_servers(&schema, &blocks, count);
+        check_conforming(&schema, &blocks, count);
+        check_region(&schema, &blocks, &region);
+    }
+
+    #[test]
+    fn windows_of_rectilinear_grids_lie_where_the_whole_lies(
+        schema in shapes().prop_flat_map(rectilinear),
+        (start, end) in (any::<prop::sample::Index>(), any::<prop::sample::Index>()),
+        count in 1usize..9,
+    ) {
+        let first = schema.edges().into_iter().next();
+        prop_assume!(first.is_some_and(|edges| edges.extent().is_some()));
+        let rows = schema.shape()[0] as usize + 1;
+        let (start, end) = (start.index(rows) as u64, end.index(rows) as u64);
+        check_window(&schema, start.min(end)..start.max(end), count);
     }
 
     #[test]
@@ -517,6 +571,22 @@ fn stretches_as_drawn() {
         of(5, [1, 0], [2, 5]),
         [6, 12].map(|offset| (offset, vec![1, 5]))
     );
+}
+
+/// Checks the drawing of chunks with extents of their own at the head of `disk`.
+#[test]
+fn rectilinear_as_drawn() {
+    let edges = [Edges::Listed(vec![2, 3]), Edges::Listed(vec![3, 1, 2])];
+    let schema = DiskSchema::rectilinear(&[5, 6], 8, &edges).unwrap();
+    let object = |row, column| {
+        let element = Region::new(&[row, column], &[1, 1]);
+        schema.blocks_in(&element).next().unwrap().object
+    };
+    for row in 0..5 {
+        let below = if row < 2 { 0 } else { 3 };
+        let objects = (0..6).map(|column| object(row, column) - below);
+        assert!(objects.eq([0, 0, 0, 1, 2, 2]));
+    }
 }
 
 /// A file of 2^40 elements and 2^30 blocks or more gives a block without passing the others.

@@ -6,7 +6,8 @@ mod model;
 use std::collections::HashSet;
 
 use copying::run;
-use model::disk::{Parts, all_schemas};
+use model::disk::{Parts, all_schemas, listed_schemas};
+use model::strategies::grids;
 use model::{element, linear};
 use penstock_layout::{
     Assignment, Block, Direction, DiskSchema, Holding, List, ListPiece, Order, Region, Split,
@@ -249,7 +250,8 @@ fn small_cases() {
             start + reach(|n| n.min(0)) >= 0 && end + reach(|n| n.max(0)) <= extent as i64
         };
         lists.retain(is_inside);
-        let schemas = all_schemas(shape, if shape.len() == 3 { 2 } else { 3 });
+        let mut schemas = all_schemas(shape, if shape.len() == 3 { 2 } else { 3 });
+        schemas.extend(listed_schemas(shape));
         for (nth, (start, length, loops)) in lists.iter().enumerate() {
             let list = List::strided(*start, *length, loops).unwrap();
             let elements = elements_of(*start, *length, loops);
@@ -393,6 +395,19 @@ fn schemas(shape: Vec<u64>) -> impl Strategy<Value = DiskSchema> {
         let shape = shape.clone();
         move |(order, max)| DiskSchema::flat(&shape, 3, order, max).unwrap()
     });
+    let listed = {
+        let (shape, part) = (shape.clone(), vec![1; dims]);
+        let grid = grids(&shape, &part);
+        (grid, 0u64..100, any::<bool>()).prop_map(move |(edges, max, padded)| {
+            let schema = DiskSchema::rectilinear(&shape, 3, &edges).unwrap();
+            let schema = if padded { schema } else { schema.unpadded() };
+            let split = match max {
+                0..50 => Split::Whole,
+                _ => Split::Contiguous(max),
+            };
+            schema.split(split).unwrap()
+        })
+    };
     let chunk: Vec<_> = shape.iter().map(|&n| 1..=n.max(1) + 2).collect();
     let window = (chunk, 0..9u64, 0u64..100).prop_map(move |(chunk, first, max)| {
         let mut taller = shape.clone();
@@ -401,7 +416,7 @@ fn schemas(shape: Vec<u64>) -> impl Strategy<Value = DiskSchema> {
         let whole = whole.split(Split::Contiguous(max)).unwrap();
         whole.window(first..first + shape[0])
     });
-    prop_oneof![3 => chunked, 2 => flat, 1 => window]
+    prop_oneof![3 => chunked, 2 => flat, 1 => window, 2 => listed]
 }
 
 fn shapes() -> impl Strategy<Value = Vec<u64>> {

@@ -2,11 +2,11 @@
 
 mod model;
 
-use model::strategies::{distributions, regions, schemas, shapes};
+use model::strategies::{distributions, grids, regions, schemas, shapes};
 use model::{Memory, element, indices, linear};
 use penstock_layout::{
-    Boxes, Direction, DiskSchema, Dist, Distribution, Dists, LayoutError, MemorySchema, Order,
-    Region, Split,
+    Boxes, Direction, DiskSchema, Dist, Distribution, Dists, Edges, LayoutError, MemorySchema,
+    Order, Region, Split,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -197,6 +197,30 @@ fn disks(shape: Vec<u64>, width: u64) -> impl Strategy<Value = Disk> {
         (0u64..100).prop_map(|max| Some(Ok(max))),
         vec(1u64..4, dims).prop_map(|counts| Some(Err(counts))),
     ];
+    let rectilinear = {
+        let shape = shape.clone();
+        let part = prop_oneof![Just(vec![1; dims]), vec(1u64..4, dims)];
+        let grid = part.prop_flat_map(move |part| (grids(&shape, &part), Just(part)));
+        (grid, any::<bool>(), 0u64..100)
+    };
+    let of_grid = {
+        let shape = shape.clone();
+        rectilinear.prop_map(move |((edges, part), padded, max)| {
+            let (split, inner) = match max {
+                0..30 => (Split::Whole, None),
+                30..60 => (Split::Inner(part.clone()), Some(part)),
+                max => (Split::Contiguous(max), None),
+            };
+            let schema = DiskSchema::rectilinear(&shape, width, &edges).unwrap();
+            let schema = if padded { schema } else { schema.unpadded() };
+            Disk {
+                schema: schema.split(split).unwrap(),
+                padded,
+                order: Order::RowMajor,
+                inner,
+            }
+        })
+    };
     let chunked =
         (vec(1u64..5, dims), any::<bool>(), split).prop_map(move |(part, padded, split)| {
             // Sub-chunks, if there are any, are `part`, and the chunk is a multiple of it.
@@ -217,7 +241,7 @@ fn disks(shape: Vec<u64>, width: u64) -> impl Strategy<Value = Disk> {
                 inner,
             }
         });
-    prop_oneof![flat, chunked]
+    prop_oneof![flat, chunked, of_grid]
 }
 
 /// The place of every element of a box of `extents`, stored in `order`, by definition.
@@ -234,16 +258,24 @@ fn places(extents: &[u64], order: Order) -> Vec<Vec<u64>> {
     }
 }
 
+/// The start and the extents of the chunk at a place of the grid, by definition.
+fn chunk_at(edges: &[Edges], place: &[u64]) -> (Vec<u64>, Vec<u64>) {
+    let dims = edges.iter().zip(place);
+    dims.map(|(edges, &i)| match edges {
+        Edges::Regular(extent) => (i * extent, *extent),
+        Edges::Listed(extents) => {
+            let before = &extents[..i as usize];
+            (before.iter().sum::<u64>(), extents[i as usize])
+        }
+    })
+    .unzip()
+}
+
 /// The elements of an object in their order in the object; `None` is padding.
 fn object_elements(disk: &Disk, object: u64) -> Vec<Option<Vec<u64>>> {
-    let (shape, chunk) = (disk.schema.shape(), disk.schema.chunk());
-    let start: Vec<u64> = disk
-        .schema
-        .grid_index(object)
-        .iter()
-        .zip(chunk)
-        .map(|(i, c)| i * c)
-        .collect();
+    let shape = disk.schema.shape();
+    let place = disk.schema.grid_index(object);
+    let (start, chunk) = chunk_at(&disk.schema.edges(), &place);
     let cut = |start: &[u64], extents: &[u64]| -> Vec<u64> {
         let dims = start.iter().zip(extents).zip(shape);
         dims.map(|((s, e), n)| {
@@ -255,8 +287,8 @@ fn object_elements(disk: &Disk, object: u64) -> Vec<Option<Vec<u64>>> {
         })
         .collect()
     };
-    let stored = cut(&start, chunk);
-    let part = disk.inner.clone().unwrap_or_else(|| chunk.to_vec());
+    let stored = cut(&start, &chunk);
+    let part = disk.inner.clone().unwrap_or_else(|| chunk.clone());
     let counts: Vec<u64> = stored
         .iter()
         .zip(&part)
@@ -426,6 +458,56 @@ fn phantom_disk() {
         Region::new(&[2_097_000, 1_048_000], &[152, 576])
     );
     assert_eq!(last.bytes, 8_000_000);
+}
+
+/// A grid of 2^40 chunks, listed along one dimension: none of them is passed to find another.
+#[test]
+fn phantom_rectilinear_disk() {
+    let columns: Vec<u64> = (0..1 << 20).map(|i| 1 + i % 2).collect();
+    let edges = [Edges::Regular(1), Edges::Listed(columns)];
+    let schema = DiskSchema::rectilinear(&[1 << 20, 3 << 19], 8, &edges).unwrap();
+    assert_eq!(schema.grid(), [1 << 20, 1 << 20]);
+    assert_eq!(schema.chunk(), [1, 2]);
+    let region = Region::new(&[77, (3 << 18) + 2], &[1, 2]);
+    let found: Vec<u64> = schema
+        .blocks_in(&region)
+        .map(|block| block.object)
+        .collect();
+    assert_eq!(
+        found,
+        [(77 << 20) + (1 << 19) + 1, (77 << 20) + (1 << 19) + 2]
+    );
+    let second = schema.object_region(found[1]);
+    assert_eq!(second, Region::new(&[77, (3 << 18) + 3], &[1, 1]));
+}
+
+#[test]
+fn a_rectilinear_schema_from_outside_is_checked() {
+    let edges = [Edges::Listed(vec![3, 5, 2]), Edges::Regular(4)];
+    let schema = DiskSchema::rectilinear(&[9, 7], 8, &edges).unwrap();
+    let bytes = postcard::to_stdvec(&schema).unwrap();
+    assert_eq!(postcard::from_bytes::<DiskSchema>(&bytes).unwrap(), schema);
+    for at in 0..bytes.len() {
+        for byte in [0, 1, 2, 127, 255] {
+            let mut changed = bytes.clone();
+            changed[at] = byte;
+            if let Ok(schema) = postcard::from_bytes::<DiskSchema>(&changed) {
+                // What is taken fits together: its chunks are within reach of its own numbers.
+                let last = schema.objects().saturating_sub(1);
+                assert!(schema.object_region(last).end(0) <= schema.shape()[0]);
+                assert!(schema.object_blocks(last).next().is_some() || schema.objects() == 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn sub_chunks_divide_each_listed_chunk() {
+    let edges = [Edges::Listed(vec![4, 8, 6])];
+    let schema = DiskSchema::rectilinear(&[18], 8, &edges).unwrap();
+    assert!(schema.clone().split(Split::Inner(vec![2])).is_ok());
+    let error = schema.split(Split::Inner(vec![4])).unwrap_err();
+    assert!(error.to_string().contains("[[4, 8, 6]]"), "{error}");
 }
 
 #[test]

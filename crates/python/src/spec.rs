@@ -4,7 +4,7 @@ use penstock_arrays::calls::array::{ArrayCall, Memory};
 use penstock_arrays::calls::settings::BLOCK_BYTES;
 use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage, json, of_layout};
 use penstock_engine::{Error, Kind, Operation, Result};
-use penstock_layout::{Dists, Region};
+use penstock_layout::{Dists, Edges, Region};
 use pyo3::prelude::*;
 use pyo3::types::{PyAny, PyDict};
 
@@ -28,6 +28,33 @@ enum MemoryArgument<'py> {
     /// A list with its places, and whether a call is about the lists alone.
     #[pyo3(transparent)]
     List((ListArgument<'py>, bool)),
+}
+
+/// The extents of chunks along a dimension: one for all, or one for each.
+#[derive(FromPyObject, IntoPyObject)]
+enum EdgesArgument {
+    #[pyo3(transparent)]
+    Regular(u64),
+    #[pyo3(transparent)]
+    Listed(Vec<u64>),
+}
+
+impl From<EdgesArgument> for Edges {
+    fn from(given: EdgesArgument) -> Self {
+        match given {
+            EdgesArgument::Regular(extent) => Self::Regular(extent),
+            EdgesArgument::Listed(extents) => Self::Listed(extents),
+        }
+    }
+}
+
+impl From<&Edges> for EdgesArgument {
+    fn from(edges: &Edges) -> Self {
+        match edges {
+            Edges::Regular(extent) => Self::Regular(*extent),
+            Edges::Listed(extents) => Self::Listed(extents.clone()),
+        }
+    }
 }
 
 /// An array as a rank sees it: `penstock.Array` in Rust.
@@ -72,9 +99,18 @@ fn disk_of(words: &Bound<'_, PyAny>) -> PyResult<Storage> {
     Ok(match kind.as_str() {
         "natural" => Storage::Natural,
         "chunks" => Storage::Chunks {
-            chunk: words.get_item(1)?.extract()?,
+            chunk: words
+                .get_item(1)?
+                .extract::<Vec<EdgesArgument>>()?
+                .into_iter()
+                .map(EdgesArgument::into)
+                .collect(),
             subchunks: words.get_item(2)?.extract()?,
             codec: words.get_item(3)?.extract()?,
+        },
+        "shares" => Storage::Shares {
+            subchunks: words.get_item(1)?.extract()?,
+            codec: words.get_item(2)?.extract()?,
         },
         "raw" => Storage::RowMajor {
             format: Format::Raw,
@@ -170,7 +206,7 @@ impl Spec {
     fn check(&self, py: Python<'_>, clients: usize) -> PyResult<()> {
         let check = || {
             let holders = self.call.holders(Operation::Write, Vec::new(), clients)?;
-            let stored = self.call.stored_schema(&holders);
+            let stored = self.call.stored_schema(&holders)?;
             stored.disk_schema(BLOCK_BYTES)?;
             Ok(())
         };
@@ -194,7 +230,11 @@ pub fn describe<'py>(py: Python<'py>, schema: &ArraySchema) -> PyResult<Bound<'p
             subchunks,
             codec,
         } => {
+            let chunk: Vec<EdgesArgument> = chunk.iter().map(EdgesArgument::from).collect();
             described.set_item("disk", ("chunks", chunk, subchunks, codec))?;
+        }
+        Storage::Shares { subchunks, codec } => {
+            described.set_item("disk", ("shares", subchunks, codec))?;
         }
         Storage::RowMajor {
             format: Format::Raw,

@@ -63,6 +63,11 @@ contains
     call session%write_parts(store, u, locals)
     call session%read_parts(store, u, back)
     if (any(got /= memory)) error stop "boxes that were read differ"
+    call u%set_shares(subchunks=[4, 1], codec="zstd:1")
+    got = -7
+    call session%write_parts(trim(store) // "-shares", u, locals)
+    call session%read_parts(trim(store) // "-shares", u, back)
+    if (any(got /= memory)) error stop "boxes that are chunks differ"
   end subroutine
 
   ! Rank 0 changes the middle of the array, and all ranks read overlapping boxes of it.

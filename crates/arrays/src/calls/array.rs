@@ -6,7 +6,8 @@ use std::path::Path;
 use penstock_engine::address::SHARES_MAX;
 use penstock_engine::{Error, Holders, Kind, Operation, Result};
 use penstock_layout::{
-    Boxes, Dist, Distribution, Dists, LayoutError, MemorySchema, Region, Share, exact,
+    Boxes, Dist, Distribution, Dists, Edges, LayoutError, MemorySchema, Region, Share, exact,
+    grid_of_shares,
 };
 use penstock_machines::ClientMemory;
 use serde::{Deserialize, Serialize};
@@ -110,7 +111,10 @@ impl ArrayCall {
     }
 
     /// The schema as it is stored: natural chunking becomes explicit chunks.
-    pub fn stored_schema(&self, holders: &Holders) -> ArraySchema {
+    ///
+    /// # Errors
+    /// When shares are to be chunks and form no grid.
+    pub fn stored_schema(&self, holders: &Holders) -> Result<ArraySchema> {
         let mut schema = self.schema.clone();
         let is_ragged = self.is_ragged();
         if is_ragged {
@@ -124,7 +128,34 @@ impl ArrayCall {
             }
             schema.disk = Storage::plain_chunks(chunk);
         }
-        schema
+        if let Storage::Chunks { chunk, .. } = &mut schema.disk {
+            for (edges, &n) in chunk.iter_mut().zip(&schema.shape) {
+                // Any reader knows a regular grid.
+                if edges.elements() == Some(n) {
+                    *edges = edges.as_regular();
+                }
+            }
+        }
+        if let Storage::Shares { subchunks, codec } = schema.disk {
+            schema.disk = Storage::Chunks {
+                chunk: self.shares_as_chunks(holders)?,
+                subchunks,
+                codec,
+            };
+        }
+        Ok(schema)
+    }
+
+    /// The chunks that are the ranks' shares.
+    fn shares_as_chunks(&self, holders: &Holders) -> Result<Vec<Edges>> {
+        let grid = match holders {
+            Holders::Schema(memory) => grid_of_shares(memory).map_err(|e| e.to_string()),
+            Holders::Lists { .. } => Err("a list of elements is no chunk".to_string()),
+        };
+        grid.map_err(|cause| {
+            let doing = format!("making chunks of the shares of '{}'", self.schema.name);
+            Error::new(Kind::Schema, doing, cause)
+        })
     }
 
     /// Whether the ranks' rows determine the extent of the first dimension.

@@ -104,7 +104,7 @@ impl Session {
         let mut slabs = 0;
         for (number, job) in agenda.jobs.iter().enumerate() {
             for (pass, way) in job.plan.passes.iter().enumerate() {
-                let of_pass = walk::slabs_of(&job.shape, &way.slab);
+                let of_pass = walk::slabs_of(&job.shape, &way.slab)?;
                 for (index, slab) in of_pass.enumerate() {
                     slabs += 1;
                     let place = (number, pass, index as u64);

@@ -33,7 +33,7 @@ impl Session {
         let block_bytes = self.settings().options.block_bytes;
         let (disk, target) = match operation {
             Operation::Write => {
-                let stored = array.stored_schema(&holders);
+                let stored = array.stored_schema(&holders)?;
                 (stored.disk_schema(block_bytes)?, None)
             }
             Operation::Read if self.party().stands => {

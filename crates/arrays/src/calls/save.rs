@@ -303,9 +303,11 @@ impl SaveDirector {
             .iter()
             .zip(holders)
             .map(|(array, holders)| {
+                let stored = array.stored_schema(holders)?;
+                check_chunks_of_rows(array, &stored)?;
                 Ok(ArrayDeclaration {
-                    schema: in_chunks(&array.stored_schema(holders))?,
-                    is_natural: array.schema.disk == Storage::Natural,
+                    schema: in_chunks(&stored)?,
+                    is_natural: array.schema.disk.is_natural(),
                     is_ragged: array.is_ragged(),
                 })
             });
@@ -548,6 +550,23 @@ impl Director for SaveDirector {
     }
 }
 
+/// Refuses chunks that do not go on when an array of rows grows: each timestep has other numbers of
+/// rows, and nobody knows them before.
+fn check_chunks_of_rows(array: &ArrayCall, stored: &ArraySchema) -> Result<()> {
+    let is_of_one_moment = match &array.schema.disk {
+        Storage::Shares { .. } => true,
+        Storage::Chunks { .. } => stored.disk.chunk_rows().is_none(),
+        _ => false,
+    };
+    if !array.is_ragged() || !is_of_one_moment {
+        return Ok(());
+    }
+    let doing = format!("laying out the array {:?}", stored.name);
+    let cause =
+        "an array of rows grows with each timestep of a group: give one number of rows a chunk";
+    Err(Error::new(Kind::Unsupported, doing, cause))
+}
+
 /// The array with its disk schema as chunks: a group is a Zarr store. One row-major file becomes
 /// one chunk, and the parts of a distribution become chunks of their size.
 fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
@@ -556,7 +575,9 @@ fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
         Err(Error::new(Kind::Unsupported, doing, cause))
     };
     let chunk = match &array.disk {
-        Storage::Natural | Storage::Chunks { .. } => return Ok(array.clone()),
+        Storage::Natural | Storage::Shares { .. } | Storage::Chunks { .. } => {
+            return Ok(array.clone());
+        }
         Storage::Hdf5 { .. } => return refused("a group is a Zarr store: use Chunks"),
         Storage::RowMajor {
             format: Format::Npy,

@@ -25,7 +25,6 @@ use super::desk::Desk;
 use super::driver::{CallStart, Direct, Driver};
 use super::errand::{AnyErrand, Close, Direction, Meet, Saying};
 use super::settings::{Outstanding, Report, Settings, Subject};
-use crate::Storage;
 
 /// The most characters of a leaving rank's reason that other ranks are told.
 const LEAVING_CAUSE_CHARS: usize = 2000;
@@ -365,8 +364,7 @@ impl Session {
         let interferes = |subject: &&Subject| {
             let both_read = (operation, subject.operation) == (Operation::Read, Operation::Read);
             // Two arrays of one group have different names; otherwise the path is the array.
-            let is_in_group =
-                matches!(array.schema.disk, Storage::Natural | Storage::Chunks { .. });
+            let is_in_group = array.schema.disk.is_zarr();
             let of_this = subject
                 .name
                 .as_ref()

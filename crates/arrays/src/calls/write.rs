@@ -186,7 +186,7 @@ pub(super) fn check_write(
 /// Whether the store itself defines the elements that were never written.
 fn keeps_fill(disk: &Storage) -> bool {
     match disk {
-        Storage::Natural | Storage::Chunks { .. } => true,
+        Storage::Natural | Storage::Shares { .. } | Storage::Chunks { .. } => true,
         Storage::Hdf5 { .. } => !disk.writes_parts(),
         Storage::RowMajor { .. } | Storage::Parts(..) => false,
     }
@@ -286,7 +286,7 @@ impl WriteDirector {
 
     /// Makes the pending write of a new array.
     fn create(&self, holders: &Holders) -> Result<Pending> {
-        let schema = self.array.stored_schema(holders);
+        let schema = self.array.stored_schema(holders)?;
         if is_template(&self.path) {
             if !matches!(self.method.strategy, Strategy::DiskDirected(_)) {
                 let cause = "what is spread over servers is disk-directed";
@@ -295,9 +295,9 @@ impl WriteDirector {
             }
             return Pending::create_spread(&self.path, &schema, self.settings.servers());
         }
-        let keys = match self.array.schema.disk {
-            Storage::Natural => Keys::Flat,
-            _ => Keys::Nested,
+        let keys = match self.array.schema.disk.is_natural() {
+            true => Keys::Flat,
+            false => Keys::Nested,
         };
         Pending::create(&self.path, &schema, keys)
     }
@@ -334,7 +334,7 @@ impl Director for WriteDirector {
         let disk = match &stored {
             Some(stored) => stored.disk_schema(options.block_bytes)?,
             None => {
-                let schema = self.array.stored_schema(&holders);
+                let schema = self.array.stored_schema(&holders)?;
                 schema.disk_schema(options.block_bytes)?
             }
         };

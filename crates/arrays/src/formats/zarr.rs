@@ -5,6 +5,7 @@
 //! | `node` | arrays and groups in directories: the one reader of `zarr.json` and its second-format siblings |
 //! | `consolidated` | the metadata of all nodes of a group in the group's own |
 //! | `metadata` | an array's metadata: written by Penstock, and understood of other writers |
+//! | `grid` | chunk grids in Zarr's words |
 //! | `second` | translates metadata of the second format into the third |
 //! | `chunks` | the files of the chunks of an array, or of rows of one |
 //! | `open` | opens an array's chunks for reading or writing |
@@ -32,6 +33,7 @@ mod coder;
 pub mod consolidated;
 mod encoded;
 mod fletcher32;
+mod grid;
 mod metadata;
 pub mod node;
 mod objects;
@@ -46,6 +48,7 @@ mod written;
 pub(crate) use chunks::{Location, remove_chunks_from};
 pub(crate) use coder::Coder;
 pub(crate) use encoded::read_rows;
+pub(crate) use grid::{is_same_grid, rows_of_chunk};
 pub(crate) use metadata::{ChunkForm, Metadata, array_json, group_json};
 pub use node::{Kind, Node};
 pub(crate) use plain::read_only;

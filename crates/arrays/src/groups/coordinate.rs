@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crc32c::crc32c;
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::Edges;
 use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -77,7 +78,7 @@ impl Coordinate {
             Values::Strings(_) => ElementType::U1,
         };
         let disk = Storage::Chunks {
-            chunk,
+            chunk: Edges::regular(&chunk),
             subchunks: None,
             codec: "crc32c".to_string(),
         };

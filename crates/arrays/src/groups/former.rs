@@ -25,7 +25,7 @@ use super::{Declaration, Group, hold, hold_by, remove_but};
 use crate::formats::record::{self, ATTRIBUTE, Growth, Record, TIME, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Sums};
-use crate::formats::zarr::{Kind as NodeKind, Node};
+use crate::formats::zarr::{Kind as NodeKind, Node, rows_of_chunk};
 use crate::fs::files::{self, damaged, remove_if_there};
 use crate::fs::temporary::nonce;
 use crate::json;
@@ -279,8 +279,8 @@ fn from_arrays(path: &Path) -> Result<Record> {
             .to_string();
         if dimension == TIME {
             timesteps.push(length);
-            let chunk = &json["chunk_grid"]["configuration"]["chunk_shape"][0];
-            time_chunk = chunk.as_u64().unwrap_or(1).max(1);
+            let rows = rows_of_chunk(&json["chunk_grid"], length);
+            time_chunk = rows.unwrap_or(1).max(1);
             arrays.insert(name, Growth::Time);
         } else {
             rows.insert(dimension.clone(), length);

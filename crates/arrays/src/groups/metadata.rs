@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::Result;
+use penstock_layout::Edges;
 use serde_json::{Map, Value, json};
 
 use super::declared::{ArrayDeclaration, Declaration};
@@ -107,10 +108,11 @@ impl Metadata {
         else {
             return Err(wrong());
         };
-        if chunk.first() != Some(&record.time_chunk) {
+        if chunk.first() != Some(&Edges::Regular(record.time_chunk)) {
             return Err(wrong());
         }
-        for extents in [Some(&mut schema.shape), Some(chunk), subchunks.as_mut()] {
+        chunk.remove(0);
+        for extents in [Some(&mut schema.shape), subchunks.as_mut()] {
             extents.into_iter().for_each(|extents| {
                 extents.remove(0);
             });
@@ -132,7 +134,10 @@ impl Metadata {
                 .unwrap_or_default();
             crate::codec::Codec::of_zarr(codecs, array.schema.element)
         };
-        Ok(there["chunk_grid"] == asked["chunk_grid"] && word(there) == word(&asked))
+        let shape = [&[0], array.schema.shape.as_slice()].concat();
+        let shape = &shape[usize::from(array.is_ragged)..];
+        let is_same_grid = zarr::is_same_grid(&there["chunk_grid"], &asked["chunk_grid"], shape);
+        Ok(is_same_grid && word(there) == word(&asked))
     }
 
     /// The spread of an array over servers, if it is spread. The group was found at `place`.
@@ -377,7 +382,7 @@ fn grown(array: &ArrayDeclaration, time_chunk: u64) -> ArraySchema {
         chunk, subchunks, ..
     } = &mut schema.disk
     {
-        chunk.insert(0, time_chunk);
+        chunk.insert(0, Edges::Regular(time_chunk));
         if let Some(subchunks) = subchunks {
             subchunks.insert(0, 1);
         }

@@ -293,7 +293,10 @@ pub(super) fn rows_of(
     let end = rows.start + rows.count;
     schema.shape[0] = end;
     let disk = schema.disk_schema(block_bytes)?;
-    let rows_a_chunk = disk.chunk()[0];
+    let rows_a_chunk = schema.disk.chunk_rows().ok_or_else(|| {
+        let cause = "its chunks have different numbers of rows, so it does not grow";
+        damaged(&of_server(path, 0).join(name), cause)
+    })?;
     let spread = metadata.spread(path, name)?;
     let form = metadata.chunk_form(name)?;
     let location = Location {

@@ -256,8 +256,7 @@ impl Verification {
             target: stored.target(),
             disk: &disk,
         };
-        let row_bytes = u64::MAX;
-        self.check_part(&part, &[(row_bytes, Some(&known))], tell)
+        self.check_part(&part, &[Some(&known)], tell)
     }
 
     /// Compares all timesteps of an array. If encoded chunks hold several timesteps, the timesteps
@@ -297,14 +296,7 @@ impl Verification {
                 };
                 known.push(timestep_sums(&first, metadata, record, name, rows, &disk)?);
             }
-            let row_bytes = match together {
-                1 => u64::MAX,
-                _ => disk.chunk().iter().skip(1).product::<u64>() * disk.width(),
-            };
-            let steps: Vec<_> = known
-                .iter()
-                .map(|sums| (row_bytes, sums.as_ref()))
-                .collect();
+            let steps: Vec<_> = known.iter().map(Option::as_ref).collect();
             let target = Target::new(Form::Zarr(location));
             let part = Part {
                 target: &target,
@@ -316,12 +308,12 @@ impl Verification {
         Ok(())
     }
 
-    /// Reads the chunks of a part. Each chunk holds one timestep for each entry of `steps`: its
-    /// bytes, and its known checksums.
+    /// Reads the chunks of a part. Each chunk holds one timestep for each entry of `steps`, which
+    /// has the timestep's known checksums.
     fn check_part(
         &mut self,
         part: &Part<'_>,
-        steps: &[(u64, Option<&Sums>)],
+        steps: &[Option<&Sums>],
         tell: &mut dyn FnMut(Progress) -> Result<()>,
     ) -> Result<()> {
         let medium = part.target.open_read(part.disk)?;
@@ -330,7 +322,7 @@ impl Verification {
             let place = place.and_then(|block| part.target.place_of(part.disk, &block).ok());
             let path = place.map(|(path, _)| path);
             let is_there = path.as_ref().is_none_or(|path| path.exists());
-            let found = of_object(&*medium, part, object, steps);
+            let found = of_object(&*medium, part, object, steps.len());
             tell(Progress::More(
                 part.disk.object_region(object).elements() * part.disk.width(),
             ))?;
@@ -343,7 +335,7 @@ impl Verification {
                     continue;
                 }
             };
-            for (sum, (_, known)) in found.into_iter().zip(steps) {
+            for (sum, known) in found.into_iter().zip(steps) {
                 let Some(known) = known else {
                     self.absent += u64::from(!is_there);
                     continue;
@@ -385,7 +377,7 @@ impl Verification {
             disk: &schema,
         };
         let (chunks, absent) = (self.chunks, self.absent);
-        self.check_part(&part, &[(u64::MAX, None)], tell)?;
+        self.check_part(&part, &[None], tell)?;
         if codec_has_checksum(disk) {
             self.compared += (self.chunks - chunks) - (self.absent - absent);
         }
@@ -429,37 +421,34 @@ fn timestep_sums(
     Ok(is_known.then_some(known))
 }
 
-/// The checksums of the timesteps that an object holds, read block by block. `steps` has the bytes
-/// of each.
-fn of_object(
-    medium: &dyn Medium,
-    part: &Part<'_>,
-    object: u64,
-    steps: &[(u64, Option<&Sums>)],
-) -> Result<Vec<u32>> {
+/// The checksums of the `steps` timesteps that an object holds, read block by block.
+fn of_object(medium: &dyn Medium, part: &Part<'_>, object: u64, steps: usize) -> Result<Vec<u32>> {
     let (schema, element) = (part.disk, part.target.fill());
-    let mut parts: Vec<Parts> = steps.iter().map(|_| Parts::default()).collect();
+    let step_bytes = match steps {
+        1 => u64::MAX,
+        _ => schema.chunk_extents(object).iter().skip(1).product::<u64>() * schema.width(),
+    };
+    let mut parts: Vec<Parts> = (0..steps).map(|_| Parts::default()).collect();
     let mut buffer = Vec::new();
     for block in schema.object_blocks(object) {
         if buffer.len() as u64 != block.bytes {
             buffer = files::zeros(block.bytes)?;
         }
         medium.read(&block, &mut buffer)?;
-        add(&mut parts, &block, &buffer, steps);
+        add(&mut parts, &block, &buffer, step_bytes);
     }
-    let bytes = schema.object_bytes(object);
-    let sums = parts.iter().zip(steps);
-    Ok(sums
-        .map(|(parts, (step_bytes, _))| parts.sum(bytes.min(*step_bytes), &element))
+    let bytes = schema.object_bytes(object).min(step_bytes);
+    Ok(parts
+        .iter()
+        .map(|parts| parts.sum(bytes, &element))
         .collect())
 }
 
-/// Adds the bytes of a block to the checksums of their timesteps.
-fn add(parts: &mut [Parts], block: &Block, data: &[u8], steps: &[(u64, Option<&Sums>)]) {
+/// Adds the bytes of a block to the checksums of their timesteps, each of `step_bytes`.
+fn add(parts: &mut [Parts], block: &Block, data: &[u8], step_bytes: u64) {
     if let [parts] = parts {
         return parts.add(block.offset, data, block.region.elements());
     }
-    let step_bytes = steps.first().map_or(u64::MAX, |(bytes, _)| *bytes);
     let (mut at, end) = (block.offset, block.offset + data.len() as u64);
     while at < end {
         let step = exact::<usize>(at / step_bytes);

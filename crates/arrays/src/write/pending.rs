@@ -201,7 +201,9 @@ pub(super) fn laid_out(temporary: &Temporary, place: &Place) -> Vec<PathBuf> {
 /// The place of an array that is written to one place.
 pub(super) fn place_of(path: &Path, schema: &ArraySchema) -> Result<Place> {
     match &schema.disk {
-        Storage::Natural | Storage::Chunks { .. } => in_group(resolve(path)?, &schema.name),
+        Storage::Natural | Storage::Shares { .. } | Storage::Chunks { .. } => {
+            in_group(resolve(path)?, &schema.name)
+        }
         Storage::RowMajor { format } => file_at(resolve(path)?, *format),
         Storage::Parts(dists, mesh) => {
             parts_at(resolve(path)?, schema, &part_mesh(dists, mesh), true)
@@ -259,7 +261,7 @@ pub(super) fn lay_out(
 ) -> Result<Form> {
     let data = temporary.data();
     match &schema.disk {
-        Storage::Natural | Storage::Chunks { .. } => {
+        Storage::Natural | Storage::Shares { .. } | Storage::Chunks { .. } => {
             let metadata = chunks_json(schema, keys, spread.as_ref())?;
             if !is_there {
                 make_directory(&data)?;

@@ -9,7 +9,7 @@ use penstock_arrays::calls::save::{GroupCall, Save};
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::{Seat, Session};
 use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage};
-use penstock_layout::{DiskSchema, Dist, Dists, List, Order, Region};
+use penstock_layout::{DiskSchema, Dist, Dists, Edges, List, Order, Region};
 use penstock_machines::ClientMemory;
 
 /// SplitMix64: random enough to choose cases, and the same on every machine.
@@ -131,7 +131,7 @@ pub fn disk(chance: &mut Chance, shape: &[u64]) -> Storage {
     let codec = chance
         .one_of(&["none", "zstd:1", "blosc:lz4:1+crc32c", "crc32c"])
         .to_string();
-    match chance.below(5) {
+    match chance.below(6) {
         0 => Storage::RowMajor {
             format: Format::Raw,
         },
@@ -149,19 +149,39 @@ pub fn disk(chance: &mut Chance, shape: &[u64]) -> Storage {
         }
         3 => {
             let times = 1 + chance.below(3);
-            let chunk = extents.iter().map(|extent| extent * times).collect();
+            let chunk = extents.iter().map(|extent| (extent * times).into());
             Storage::Chunks {
-                chunk,
+                chunk: chunk.collect(),
                 subchunks: Some(extents),
                 codec,
             }
         }
+        4 => {
+            let units = vec![1 + chance.below(2); shape.len()];
+            let dims = shape.iter().zip(&units);
+            Storage::Chunks {
+                chunk: dims.map(|(&n, &unit)| listed(chance, n, unit)).collect(),
+                subchunks: (chance.below(2) == 0).then_some(units),
+                codec,
+            }
+        }
         _ => Storage::Chunks {
-            chunk: extents,
+            chunk: Edges::regular(&extents),
             subchunks: None,
             codec,
         },
     }
+}
+
+/// Chunks of a dimension of `n` with extents of their own, multiples of `unit`.
+fn listed(chance: &mut Chance, n: u64, unit: u64) -> Edges {
+    let (mut extents, mut end) = (Vec::new(), 0);
+    while end < n.max(1) {
+        let extent = unit * (1 + chance.below(4));
+        end += extent;
+        extents.push(extent);
+    }
+    Edges::Listed(extents)
 }
 
 /// The value of byte `byte` of the element with the row-major number `element`. A Bool is 0 or 1.

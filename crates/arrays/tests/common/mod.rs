@@ -8,13 +8,24 @@ use std::path::Path;
 
 use penstock_arrays::{ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray};
 use penstock_engine::Result;
-use penstock_layout::Block;
+use penstock_layout::{Block, Edges};
 
 pub fn chunks(chunk: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Storage {
     let subchunks = subchunks.map(<[u64]>::to_vec);
     Storage::Chunks {
-        chunk: chunk.to_vec(),
+        chunk: Edges::regular(chunk),
         subchunks,
+        codec: codec.to_string(),
+    }
+}
+
+/// Chunks whose extents are listed for both dimensions.
+pub fn listed(rows: &[u64], columns: &[u64], subchunks: Option<&[u64]>, codec: &str) -> Storage {
+    Storage::Chunks {
+        chunk: [rows, columns]
+            .map(|list| Edges::Listed(list.to_vec()))
+            .into(),
+        subchunks: subchunks.map(<[u64]>::to_vec),
         codec: codec.to_string(),
     }
 }
@@ -54,6 +65,9 @@ pub fn forms() -> Vec<Storage> {
         chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
     ];
     disks.extend(CODECS.map(|codec| chunks(&[4, 3], None, codec)));
+    // The last chunks reach beyond the array, or end where it does.
+    disks.extend(["none", "crc32c", "zstd"].map(|codec| listed(&[3, 1, 5], &[1, 6], None, codec)));
+    disks.extend(["none", "zstd:1"].map(|codec| listed(&[4, 6], &[3, 6], Some(&[2, 3]), codec)));
     disks
 }
 

@@ -27,6 +27,7 @@ use std::ops::Range;
 use super::cut::{Halves, NO_PERIOD, align, split};
 use super::piece::ListPiece;
 use super::series::{Loop, Pair, Strand};
+use crate::cuts::Cuts;
 use crate::disk::{Assignment, Block, Cut, DiskSchema};
 use crate::exact::exact;
 use crate::row_major_strides;
@@ -40,32 +41,57 @@ pub struct Pieces<'a> {
     bounds: Range<(u64, u64)>,
     /// The server and the number of servers whose blocks are wanted.
     server: (u64, u64),
-    object_levels: Vec<Level>,
+    object_levels: Vec<Level<'a>>,
     /// The path down the tree.
     nodes: Vec<Node<'a>>,
     /// The object whose blocks are being found.
-    object: Option<Opened>,
+    object: Option<Opened<'a>>,
 }
 
 /// An object whose blocks are being found.
 #[derive(Debug)]
-struct Opened {
+struct Opened<'a> {
     object: u64,
     cut: Cut,
-    levels: Vec<Level>,
+    levels: Vec<Level<'a>>,
 }
 
 /// A level is one dimension of a grid of tiles.
 #[derive(Debug, Clone)]
-struct Level {
+struct Level<'a> {
     /// The elements from one index of the dimension to the next, and the period of its indices.
     unit: i64,
     period: i64,
     /// The first index of tile 0, which may be before the array, and the indices of a tile.
     origin: i64,
     step: i64,
+    /// The cuts between tiles that are not alike.
+    cuts: Option<&'a Cuts>,
     /// The number of blocks or objects from one tile to the next.
     weight: u64,
+}
+
+impl Level<'_> {
+    /// The first place of a tile.
+    fn begin_of(&self, tile: u64) -> i64 {
+        let index = match self.cuts {
+            Some(cuts) => exact::<i64>(cuts.start(tile)),
+            None => self
+                .step
+                .saturating_mul(exact::<i64>(tile))
+                .saturating_add(self.origin),
+        };
+        index.saturating_mul(self.unit)
+    }
+
+    /// The tile of a place.
+    fn tile_of(&self, place: i64) -> u64 {
+        let index = place / self.unit;
+        match self.cuts {
+            Some(cuts) => cuts.chunk_of(exact::<u64>(index)),
+            None => exact::<u64>((index - self.origin) / self.step),
+        }
+    }
 }
 
 /// The numbers of wanted objects or blocks: all of a range, or each `every`th of it.
@@ -96,7 +122,7 @@ impl Wanted {
 /// A node of the tree, with the strands that lie in its tile and are not yet handed down.
 #[derive(Debug)]
 struct Node<'a> {
-    level: Level,
+    level: Level<'a>,
     /// The number of the first object or block of the tile.
     base: u64,
     wanted: Wanted,
@@ -107,7 +133,7 @@ struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    fn new(level: Level, base: u64, wanted: Wanted, strands: Strands<'a>) -> Self {
+    fn new(level: Level<'a>, base: u64, wanted: Wanted, strands: Strands<'a>) -> Self {
         let mut node = Self {
             level,
             base,
@@ -167,29 +193,17 @@ impl<'a> Node<'a> {
         halves.below
     }
 
-    /// The first place of a tile.
-    fn begin_of(&self, tile: u64) -> i64 {
-        let Level {
-            unit, origin, step, ..
-        } = self.level;
-        let index = step
-            .saturating_mul(exact::<i64>(tile))
-            .saturating_add(origin);
-        index.saturating_mul(unit)
-    }
-
     /// The next tile that is wanted and touched: its first object or block, and the strands in it.
     fn next_tile(&mut self) -> Option<(u64, Vec<Strand>)> {
         loop {
-            let index = self.first()? / self.level.unit - self.level.origin;
-            let touched = exact::<u64>(index / self.level.step);
+            let touched = self.level.tile_of(self.first()?);
             let weight = self.level.weight;
             let wanted = self.wanted.tile_from(touched, self.base, weight)?;
             if wanted == touched {
-                let strands = self.take_below(self.begin_of(touched + 1));
+                let strands = self.take_below(self.level.begin_of(touched + 1));
                 return Some((self.base + touched * weight, strands));
             }
-            self.take_below(self.begin_of(wanted));
+            self.take_below(self.level.begin_of(wanted));
         }
     }
 }
@@ -341,7 +355,7 @@ impl Iterator for Pieces<'_> {
 impl std::iter::FusedIterator for Pieces<'_> {}
 
 /// The dimensions along which the grid of objects has several, the first first.
-fn object_levels(schema: &DiskSchema) -> Vec<Level> {
+fn object_levels(schema: &DiskSchema) -> Vec<Level<'_>> {
     let counts = schema.grid();
     let dims = counts.len();
     let units = row_major_strides(schema.shape());
@@ -352,13 +366,14 @@ fn object_levels(schema: &DiskSchema) -> Vec<Level> {
             period: period_of(schema.shape(), &units, d),
             origin: -exact::<i64>(schema.before(d)),
             step: exact::<i64>(schema.chunk()[d]),
+            cuts: schema.cuts_of(d),
             weight: counts[d + 1..].iter().product(),
         })
         .collect()
 }
 
 /// The dimensions along which an object has several blocks, in the order in which blocks count.
-fn block_levels(schema: &DiskSchema, cut: &Cut) -> Vec<Level> {
+fn block_levels<'a>(schema: &DiskSchema, cut: &Cut) -> Vec<Level<'a>> {
     let units = row_major_strides(schema.shape());
     let mut levels = Vec::new();
     let mut weight = 1;
@@ -369,6 +384,7 @@ fn block_levels(schema: &DiskSchema, cut: &Cut) -> Vec<Level> {
                 period: period_of(schema.shape(), &units, d),
                 origin: exact::<i64>(cut.stored.start[d]),
                 step: exact::<i64>(cut.step[d]),
+                cuts: None,
                 weight,
             });
         }

@@ -3,7 +3,7 @@
 
 use std::iter::once;
 
-use penstock_layout::{Assignment, DiskSchema, Order, Split};
+use penstock_layout::{Assignment, DiskSchema, Edges, Order, Split};
 use serde::de::value::{Error, MapAccessDeserializer, MapDeserializer, SeqDeserializer};
 use serde::de::{Deserialize, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
@@ -133,6 +133,35 @@ pub fn all_schemas(shape: &[u64], chunk_max: u64) -> Vec<DiskSchema> {
         }
     }
     all
+}
+
+/// Schemas of an array of `shape` whose chunks have extents of their own, also beyond the array.
+pub fn listed_schemas(shape: &[u64]) -> Vec<DiskSchema> {
+    let mut all = vec![Vec::new()];
+    for &n in shape {
+        let choices = match n {
+            0 | 1 => vec![Edges::Regular(2)],
+            _ => vec![
+                Edges::Listed(vec![1, n - 1]),
+                Edges::Listed(vec![n - 1, 3]),
+                Edges::Regular(2),
+            ],
+        };
+        let deeper = all.iter().flat_map(|outer: &Vec<Edges>| {
+            let choices = choices.iter().cloned();
+            choices.map(|edges| [outer.as_slice(), &[edges]].concat())
+        });
+        all = deeper.collect();
+    }
+    let of_grid = |edges: &Vec<Edges>| {
+        let schema = DiskSchema::rectilinear(shape, 3, edges).unwrap();
+        let small = Split::Inner(vec![1; shape.len()]);
+        [Split::Whole, Split::Contiguous(6), small].map(|split| {
+            let schema = schema.clone();
+            schema.split(split).unwrap()
+        })
+    };
+    all.iter().flat_map(of_grid).collect()
 }
 
 /// All combinations of the extents that `choices` offers for each dimension.

@@ -1,6 +1,6 @@
 //! Random arrays, shares and regions.
 
-use penstock_layout::{Boxes, Dist, Distribution, Dists, MemorySchema, Region};
+use penstock_layout::{Boxes, Dist, Distribution, Dists, Edges, MemorySchema, Region};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
@@ -72,4 +72,26 @@ pub fn regions(shape: &[u64]) -> impl Strategy<Value = Region> + use<> {
         let (start, shape): (Vec<u64>, Vec<u64>) = dims.into_iter().unzip();
         Region { start, shape }
     })
+}
+
+/// Makes a grid of chunks for an array of `shape`, each extent a multiple of `part`. Listed chunks
+/// end at the array's end or beyond it.
+pub fn grids(shape: &[u64], part: &[u64]) -> impl Strategy<Value = Vec<Edges>> + use<> {
+    let dims = shape.iter().zip(part).map(|(&n, &part)| {
+        let listed = vec(1u64..4, n.max(1) as usize).prop_map(move |counts| {
+            let mut end = 0;
+            let extents = counts.into_iter().map(|count| count * part);
+            let inside = extents.take_while(|extent| {
+                let start = end;
+                end += extent;
+                start < n.max(1)
+            });
+            Edges::Listed(inside.collect())
+        });
+        prop_oneof![
+            (1u64..4).prop_map(move |count| Edges::Regular(count * part)),
+            listed
+        ]
+    });
+    dims.collect::<Vec<_>>()
 }

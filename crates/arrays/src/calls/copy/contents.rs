@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::Edges;
 use serde_json::Value;
 
 use super::options::{Extents, Form, Options};
@@ -410,7 +411,7 @@ fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema>
         } => {
             // The filters are not Zarr's: what was compressed stays compressed.
             let codec = if filters == "none" { "none" } else { "zstd" };
-            (Some(chunk.clone()), None, codec.to_string())
+            (Some(Edges::regular(chunk)), None, codec.to_string())
         }
         _ => (None, None, Codec::default().to_string()),
     };
@@ -428,18 +429,19 @@ fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema>
              (--row-major, row_major=True)",
         ));
     }
-    let chunk = chunk.unwrap_or_else(|| whole.clone());
+    let chunk = chunk.unwrap_or_else(|| Edges::regular(&whole));
     let chunk = match chunks {
         Some(chunks) => chunks.of(&names, &whole, &chunk),
         None => chunk,
     };
     let divides = |inner: &Vec<u64>| {
         let mut pairs = chunk.iter().zip(inner);
-        pairs.all(|(chunk, inner)| *inner > 0 && chunk.is_multiple_of(*inner))
+        pairs.all(|(edges, inner)| *inner > 0 && edges.are_multiples_of(*inner))
     };
     let subchunks = match subchunks {
         Some(extents) if extents.fits(&names) => {
-            let former = inner.filter(divides).unwrap_or_else(|| chunk.clone());
+            let former = inner.filter(divides);
+            let former = former.unwrap_or_else(|| Edges::largest_of(&chunk));
             Some(extents.of(&names, &whole, &former))
         }
         _ => inner.filter(divides),
@@ -463,15 +465,16 @@ impl Extents {
 
     /// The extents for an array with the dimensions `names`: `whole` are the extents of the array,
     /// and `former` stay where none are given.
-    fn of(&self, names: &[String], whole: &[u64], former: &[u64]) -> Vec<u64> {
+    fn of<T: Clone + From<u64>>(&self, names: &[String], whole: &[u64], former: &[T]) -> Vec<T> {
         if !self.fits(names) {
             return former.to_vec();
         }
+        let said = |extent: &Option<u64>, d: usize| T::from(extent.unwrap_or(whole[d]));
         let extent = |d: usize| match self {
-            Self::InOrder(extents) => extents[d].unwrap_or(whole[d]),
+            Self::InOrder(extents) => said(&extents[d], d),
             Self::ByName(extents) => {
-                let said = extents.iter().find(|(name, _)| *name == names[d]);
-                said.map_or(former[d], |(_, extent)| extent.unwrap_or(whole[d]))
+                let named = extents.iter().find(|(name, _)| *name == names[d]);
+                named.map_or_else(|| former[d].clone(), |(_, extent)| said(extent, d))
             }
         };
         (0..names.len()).map(extent).collect()
@@ -485,7 +488,7 @@ mod tests {
 
     fn source(chunk: &[u64], subchunks: Option<&[u64]>) -> ArraySchema {
         let disk = Storage::Chunks {
-            chunk: chunk.to_vec(),
+            chunk: Edges::regular(chunk),
             subchunks: subchunks.map(<[u64]>::to_vec),
             codec: "zstd:3".to_string(),
         };
@@ -513,7 +516,7 @@ mod tests {
                 chunk,
                 subchunks,
                 codec,
-            } if codec == "zstd:3" => (chunk, subchunks),
+            } if codec == "zstd:3" => (Edges::regular_extents(&chunk).unwrap(), subchunks),
             disk => panic!("{disk}"),
         }
     }
@@ -534,6 +537,39 @@ mod tests {
                 (expected.to_vec(), None),
                 "{chunks}"
             );
+        }
+    }
+
+    #[test]
+    fn listed_chunks_stay_where_nothing_is_said() {
+        let mut listed = source(&[1, 10, 10], Some(&[1, 2, 10]));
+        let edges = Edges::Listed(vec![4, 6, 10]);
+        if let Storage::Chunks { chunk, .. } = &mut listed.disk {
+            chunk[1] = edges.clone();
+        }
+        for (chunks, chunk, subchunks) in [
+            ("", [1.into(), edges.clone(), 10.into()], true),
+            ("time=5", [5.into(), edges.clone(), 10.into()], true),
+            (
+                "lat=5",
+                Edges::regular(&[1, 5, 10]).try_into().unwrap(),
+                false,
+            ),
+        ] {
+            let options = Options {
+                form: Form::Zarr {
+                    chunks: (!chunks.is_empty()).then(|| chunks.parse().unwrap()),
+                    subchunks: None,
+                    codec: None,
+                },
+                ..Options::default()
+            };
+            let disk = Storage::Chunks {
+                chunk: chunk.to_vec(),
+                subchunks: subchunks.then(|| vec![1, 2, 10]),
+                codec: "zstd:3".to_string(),
+            };
+            assert_eq!(target_schema(&listed, &options).unwrap().disk, disk);
         }
     }
 

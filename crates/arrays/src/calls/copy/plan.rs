@@ -1,8 +1,9 @@
 //! Plans a copy from one disk schema to another in bounded memory. Pure: touches no file.
 //!
 //! The array is cut into *slabs*, boxes of equal extents, which are copied one after the other: a
-//! slab is read into memory from all source blocks that hold its elements, and is then written. In
-//! one dimension of extent n,
+//! slab is read into memory from all source blocks that hold its elements, and is then written.
+//! Where the target's chunks have different extents, a slab is of as many chunks as fit into its
+//! extent. In one dimension of extent n,
 //!
 //! ```text
 //! slabs    |         |         |         |      n / e of them
@@ -19,7 +20,7 @@
 //! Memory: negligible.
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{DiskSchema, Split};
+use penstock_layout::{DiskSchema, Edges, Split, exact};
 use serde::{Deserialize, Serialize};
 
 /// The most that a copy may read, as a multiple of the source.
@@ -52,8 +53,8 @@ const BOUNDARIES_MAX: u64 = 1 << 10;
 /// One pass over the array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Pass {
-    /// The extents of a slab.
-    pub slab: Vec<u64>,
+    /// The extents of slabs along each dimension.
+    pub slab: Vec<Edges>,
     /// The most bytes of a source block, where the store leaves a choice.
     pub source_block_bytes: u64,
     /// The most bytes of a target block, where the store leaves a choice.
@@ -171,21 +172,52 @@ pub fn with_block_bytes(schema: &DiskSchema, bytes: u64) -> DiskSchema {
     }
 }
 
-/// The extents that each slab must be a multiple of: the extents of a target object that is encoded
-/// whole, otherwise 1.
-fn unit(target: &DiskSchema) -> Vec<u64> {
+/// The extent that each slab must be a multiple of in a dimension: the extent of a target object
+/// that is encoded whole, otherwise 1. Objects of different extents are put together by
+/// [`grouped`].
+fn unit(target: &DiskSchema, edges: &Edges) -> u64 {
     match is_divisible(target) {
-        true => vec![1; target.shape().len()],
-        false => target.chunk().to_vec(),
+        true => 1,
+        false => edges.extent().unwrap_or(1),
     }
+}
+
+/// Slabs of at most `most` indices, each of whole chunks of a list; no chunk has more.
+fn grouped(chunks: &[u64], most: u64) -> Edges {
+    let mut slabs: Vec<u64> = Vec::new();
+    for &chunk in chunks {
+        match slabs.last_mut() {
+            Some(slab) if *slab + chunk <= most => *slab += chunk,
+            _ => slabs.push(chunk),
+        }
+    }
+    Edges::Listed(slabs).simplified()
 }
 
 /// The mean number of times that a block of extents `block` is moved, if the array is moved in
 /// slabs of extents `slab`.
-fn repeats(schema: &DiskSchema, block: &[u64], slab: &[u64]) -> f64 {
+fn repeats(schema: &DiskSchema, block: &[u64], slab: &[&Edges]) -> f64 {
     let dims = 0..slab.len();
-    dims.map(|d| repeats_in(schema.shape()[d], schema.chunk()[d], block[d], slab[d]))
-        .product()
+    dims.map(|d| match (slab[d].extent(), schema.is_regular()) {
+        (Some(slab), true) => repeats_in(schema.shape()[d], schema.chunk()[d], block[d], slab),
+        _ => repeats_along(schema, d, block[d], slab[d]),
+    })
+    .product()
+}
+
+/// As [`repeats_in`], for slabs or chunks of different extents.
+fn repeats_along(schema: &DiskSchema, d: usize, block: u64, slab: &Edges) -> f64 {
+    let (extent, block) = (schema.shape()[d], block.max(1));
+    let boundaries = slab.count(extent).saturating_sub(1);
+    let counted = boundaries.min(BOUNDARIES_MAX);
+    let starts = slab.starts().skip(1).take(exact::<usize>(counted));
+    let cutting = starts.filter(|&start| {
+        let (chunk, _) = schema.object_span(start, d);
+        !(start - chunk).is_multiple_of(block)
+    });
+    let cuts = cutting.count() as f64 * boundaries as f64 / counted.max(1) as f64;
+    let blocks = schema.grid()[d].max(extent.div_ceil(block)).max(1);
+    1.0 + cuts / blocks as f64
 }
 
 fn repeats_in(extent: u64, chunk: u64, block: u64, slab: u64) -> f64 {
@@ -203,7 +235,7 @@ fn repeats_in(extent: u64, chunk: u64, block: u64, slab: u64) -> f64 {
 
 /// The cheapest way to move a schema in slabs of extents `slab`: the moved bytes as a multiple of
 /// the array, the cost, and the most bytes of a block.
-fn moved(schema: &DiskSchema, slab: &[u64], is_target: bool) -> (f64, f64, u64) {
+fn moved(schema: &DiskSchema, slab: &[&Edges], is_target: bool) -> (f64, f64, u64) {
     let sizes: &[u64] = match is_divisible(schema) {
         true => &BLOCK_BYTES,
         false => &BLOCK_BYTES[..1],
@@ -234,34 +266,40 @@ fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Opti
     let buffers = (2 * BLOCK_BYTES[0].max(encoded) + encoded) * means.servers as u64;
     let budget = means.memory_bytes.checked_sub(buffers)?;
     let shape = source.shape();
-    let candidates: Vec<Vec<u64>> = (0..shape.len())
-        .map(|d| candidates(shape[d], source.chunk()[d], target, d))
+    let edges = target.edges();
+    let candidates: Vec<Vec<Edges>> = (0..shape.len())
+        .map(|d| candidates(shape[d], source.chunk()[d], target, &edges[d]))
         .collect();
+    let numbers = candidates.iter().map(|each| (0..each.len()).collect());
+    let numbers: Vec<Vec<usize>> = numbers.collect();
     let bytes: u64 = source.bytes();
     let mut best: Option<(f64, Pass)> = None;
-    for slab in choices(&candidates) {
+    for choice in choices(&numbers) {
+        let slab = choice.iter().zip(&candidates);
+        let slab: Vec<&Edges> = slab.map(|(&number, each)| &each[number]).collect();
         let elements = slab
             .iter()
-            .try_fold(source.width(), |n, &e| n.checked_mul(e));
+            .try_fold(source.width(), |n, e| n.checked_mul(e.largest()));
         if elements.is_none_or(|slab_bytes| slab_bytes > budget) {
             continue;
         }
         let (reads, read_cost, source_block_bytes) = moved(source, &slab, false);
         let (writes, write_cost, target_block_bytes) = moved(target, &slab, true);
         let slabs: f64 = (0..shape.len())
-            .map(|d| shape[d].div_ceil(slab[d]) as f64)
+            .map(|d| slab[d].count(shape[d]) as f64)
             .product();
         let mut cost = (read_cost + write_cost) * bytes as f64 + slabs * SLAB_BYTES;
         if reads > READS_MAX {
             cost *= 1e6; // only to say how bad it is
         }
         if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+            let may_cut = |d: usize| is_cut_anywhere(&edges[d], slab[d], shape[d]);
             let pass = Pass {
-                slab,
+                cuts_blocks: writes > 1.0 || (0..shape.len()).any(may_cut),
+                slab: slab.into_iter().cloned().collect(),
                 source_block_bytes,
                 target_block_bytes,
                 reads,
-                cuts_blocks: writes > 1.0,
             };
             best = Some((cost, pass));
         }
@@ -269,12 +307,18 @@ fn best_pass(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Opti
     best.map(|(_, pass)| pass)
 }
 
-/// The extents of a slab in one dimension that are worth a look, ascending.
-fn candidates(extent: u64, source_chunk: u64, target: &DiskSchema, d: usize) -> Vec<u64> {
-    let unit = unit(target)[d];
+/// Whether slabs of equal extents lie across listed chunks: not all of their boundaries are
+/// counted.
+fn is_cut_anywhere(chunks: &Edges, slab: &Edges, extent: u64) -> bool {
+    chunks.extent().is_none() && slab.extent().is_some_and(|slab| slab < extent)
+}
+
+/// The slabs in one dimension that are worth a look, by ascending extents.
+fn candidates(extent: u64, source_chunk: u64, target: &DiskSchema, edges: &Edges) -> Vec<Edges> {
+    let unit = unit(target, edges);
     let extent = extent.max(1);
     let mut all = Vec::new();
-    for base in [unit, target.chunk()[d], source_chunk] {
+    for base in [unit, edges.largest(), source_chunk] {
         let base = base.next_multiple_of(unit);
         let mut times = 1;
         while base * times < extent {
@@ -286,11 +330,18 @@ fn candidates(extent: u64, source_chunk: u64, target: &DiskSchema, d: usize) -> 
     all.retain(|&e| e % unit == 0 && e <= extent.next_multiple_of(unit));
     all.sort_unstable();
     all.dedup();
-    all
+    let slabs = all.into_iter().filter_map(|most| match edges {
+        Edges::Listed(chunks) if edges.largest() <= most => Some(grouped(chunks, most)),
+        Edges::Listed(_) if !is_divisible(target) => None,
+        _ => Some(Edges::Regular(most)),
+    });
+    let mut slabs: Vec<Edges> = slabs.collect();
+    slabs.dedup();
+    slabs
 }
 
 /// All combinations of the candidates, thinned out if there are too many.
-fn choices(candidates: &[Vec<u64>]) -> Vec<Vec<u64>> {
+fn choices(candidates: &[Vec<usize>]) -> Vec<Vec<usize>> {
     let mut candidates = candidates.to_vec();
     while candidates.iter().map(Vec::len).product::<usize>() > CHOICES_MAX {
         let Some(longest) = candidates.iter_mut().max_by_key(|each| each.len()) else {
@@ -305,9 +356,9 @@ fn choices(candidates: &[Vec<u64>]) -> Vec<Vec<u64>> {
     }
     let mut all = vec![Vec::new()];
     for each in &candidates {
-        let longer = all.iter().flat_map(|slab: &Vec<u64>| {
+        let longer = all.iter().flat_map(|slab: &Vec<usize>| {
             each.iter()
-                .map(|&extent| [slab.as_slice(), &[extent]].concat())
+                .map(|&number| [slab.as_slice(), &[number]].concat())
         });
         all = longer.collect();
     }
@@ -376,7 +427,7 @@ mod tests {
             let plan = plan(&source, &target, means(memory * MIB)).unwrap();
             assert_eq!(plan.between, None);
             assert!(plan.passes[0].reads < 1.01, "{plan:?}");
-            let slab: u64 = plan.passes[0].slab.iter().product();
+            let slab: u64 = Edges::largest_of(&plan.passes[0].slab).iter().product();
             assert!(slab * 8 <= memory * MIB);
         }
     }
@@ -432,6 +483,46 @@ mod tests {
             let plan = plan(&source, &target, means(64 * MIB)).unwrap();
             assert!(plan.passes.iter().all(|pass| pass.reads <= READS_MAX));
         }
+    }
+
+    #[test]
+    fn slabs_are_of_whole_chunks_where_these_are_listed() {
+        let chunks: Vec<u64> = (0..64).map(|i| 4 + i % 5).collect();
+        let n: u64 = chunks.iter().sum();
+        let shape = [n, 512];
+        let edges = [Edges::Listed(chunks.clone()), Edges::Regular(512)];
+        let listed = |split| {
+            let schema = DiskSchema::rectilinear(&shape, 8, &edges).unwrap();
+            schema.split(split).unwrap()
+        };
+        let (whole, divisible) = (listed(Split::Whole), listed(Split::Contiguous(MIB)));
+        let others = encoded(&shape, &[7, 512]);
+        // Little memory: a slab is smaller than the array.
+        for (source, target) in [
+            (&whole, &whole),
+            (&others, &whole),
+            (&whole, &others),
+            (&divisible, &whole),
+            (&others, &divisible),
+        ] {
+            let means = means(9 * MIB);
+            let plan = plan(source, target, means).unwrap();
+            for pass in &plan.passes {
+                assert!(pass.reads <= READS_MAX, "{plan:?}");
+            }
+            let last = plan.passes.last().unwrap();
+            if target.split_of() == &Split::Whole {
+                assert!(!last.cuts_blocks, "{plan:?}");
+            }
+            if let Edges::Listed(slabs) = &last.slab[0] {
+                assert_eq!(slabs.iter().sum::<u64>(), n);
+                let mut starts = last.slab[0].starts();
+                assert!(starts.all(|start| target.object_span(start, 0).0 == start));
+            }
+        }
+        assert_eq!(grouped(&[3, 5, 2, 2, 9], 9), Edges::Listed(vec![8, 4, 9]));
+        assert_eq!(grouped(&[3, 5, 4, 4], 8), Edges::Regular(8));
+        assert_eq!(grouped(&[3, 5], 100), Edges::Regular(8));
     }
 
     #[test]

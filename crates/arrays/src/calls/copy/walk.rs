@@ -4,7 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Operation, Result};
-use penstock_layout::{Dists, Region, exact, row_major_strides};
+use penstock_layout::{DiskSchema, Dists, Edges, Region, exact};
 use penstock_machines::ClientMemory;
 
 use super::job::{Agenda, Job, Shared, SlabDirector};
@@ -15,29 +15,17 @@ use crate::calls::errand::Direction;
 use crate::calls::read::{ReadDirector, Source};
 use crate::calls::session::{CallArguments, Session};
 use crate::calls::settings::Method;
+use crate::schema::of_layout;
 use crate::write::Slab;
 use crate::{ArraySchema, Storage};
 
-/// The number of slabs in each dimension.
-fn counts(shape: &[u64], slab: &[u64]) -> Vec<u64> {
-    let extents = shape.iter().zip(slab);
-    extents.map(|(n, e)| n.div_ceil(*e)).collect()
-}
-
 /// The slabs of an array, in row-major order; the slabs at the far edges are cut.
-pub(super) fn slabs_of(shape: &[u64], slab: &[u64]) -> impl Iterator<Item = Region> {
-    let counts = counts(shape, slab);
-    let (shape, slab) = (shape.to_vec(), slab.to_vec());
-    let places = row_major_strides(&counts);
-    (0..counts.iter().product()).map(move |index: u64| {
-        let start: Vec<u64> = (0..slab.len())
-            .map(|d| index / places[d] % counts[d] * slab[d])
-            .collect();
-        let extents: Vec<u64> = (0..slab.len())
-            .map(|d| slab[d].min(shape[d] - start[d]))
-            .collect();
-        Region::new(&start, &extents)
-    })
+///
+/// # Errors
+/// When the slabs do not fit the array.
+pub(super) fn slabs_of(shape: &[u64], slab: &[Edges]) -> Result<impl Iterator<Item = Region>> {
+    let grid = DiskSchema::rectilinear(shape, 1, slab).map_err(of_layout)?;
+    Ok((0..grid.objects()).map(move |number| grid.object_region(number)))
 }
 
 /// The walk of one rank through the slabs of a copy.
@@ -80,7 +68,8 @@ impl<'a> Walk<'a> {
                 direction: Direction::Here(Box::new(self.reader(job, pass, way, call.clone()))),
             },
         )?;
-        let slabs: u64 = counts(&job.shape, &way.slab).iter().product();
+        let counts = way.slab.iter().zip(&job.shape);
+        let slabs: u64 = counts.map(|(slab, &n)| slab.count(n)).product();
         let director = SlabDirector {
             slab,
             is_last: pass + 1 == job.plan.passes.len() && index + 1 == slabs,

@@ -1,5 +1,6 @@
 //! The files of the chunks of a Zarr array, or of rows of one.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,7 @@ use penstock_layout::{Block, DiskSchema, Split};
 use serde::{Deserialize, Serialize};
 use zarrs::array::ChunkKeyEncoding;
 
+use super::coder::Coder;
 use super::metadata::{ChunkForm, Layout, key_encoding};
 use crate::formats::spread::SpreadArray;
 use crate::fs::files::{self, damaged};
@@ -218,6 +220,11 @@ impl Chunks {
     /// The bytes of a chunk, decoded.
     pub(super) fn bytes(&self, object: u64) -> u64 {
         self.schema.chunk_bytes(object)
+    }
+
+    /// The coder of a whole chunk.
+    pub(super) fn coder<'a>(&self, coder: &'a Coder, object: u64) -> Cow<'a, Coder> {
+        coder.of_extents(&self.schema.chunk_extents(object))
     }
 
     /// The offset of a block in its decoded chunk.

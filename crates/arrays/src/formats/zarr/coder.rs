@@ -18,7 +18,7 @@ use super::fletcher32::{self, Fletcher32};
 use crate::dtype::ElementType;
 use crate::fill::{self, Fill};
 
-/// Encodes and decodes chunks, or sub-chunks, of one shape.
+/// Encodes and decodes chunks, or sub-chunks, of one shape; see [`Coder::of_extents`].
 #[derive(Clone)]
 pub(crate) struct Coder {
     pub(super) chain: Arc<CodecChain>,
@@ -47,6 +47,22 @@ impl Coder {
             data_type: fill::data_type(element).ok_or_else(|| unknown(element))?,
             fill_value: FillValue::new(fill.element(element)),
             shape: extents.ok_or_else(|| unknown("a chunk without elements"))?,
+        })
+    }
+
+    /// The coder of chunks of other extents.
+    pub(super) fn of_extents(&self, extents: &[u64]) -> Cow<'_, Self> {
+        let own = self.shape.iter().map(|extent| extent.get());
+        if own.eq(extents.iter().copied()) {
+            return Cow::Borrowed(self);
+        }
+        // A chunk has an extent of 1 at least.
+        let shape = extents
+            .iter()
+            .map(|&extent| NonZeroU64::new(extent).unwrap_or(NonZeroU64::MIN));
+        Cow::Owned(Self {
+            shape: shape.collect(),
+            ..self.clone()
         })
     }
 

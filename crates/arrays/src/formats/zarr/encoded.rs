@@ -47,7 +47,8 @@ impl Writer {
     }
 
     fn write_whole(&self, object: u64, data: &[u8], path: &Path) -> Result<()> {
-        let encoded = self.coder.encode(data).map_err(|e| e.at(path))?;
+        let coder = self.chunks.coder(&self.coder, object);
+        let encoded = coder.encode(data).map_err(|e| e.at(path))?;
         if self.is_aside {
             return self.written.write_aside(&self.chunks, object, &encoded);
         }
@@ -67,7 +68,8 @@ impl Writer {
         self.read_chunk(block.object, &mut whole)?;
         let start = exact::<usize>(self.chunks.offset(block));
         whole[start..start + data.len()].copy_from_slice(data);
-        let encoded = self.coder.encode(&whole).map_err(|e| e.at(path))?;
+        let coder = self.chunks.coder(&self.coder, block.object);
+        let encoded = coder.encode(&whole).map_err(|e| e.at(path))?;
         self.written
             .write_aside(&self.chunks, block.object, &encoded)
     }
@@ -75,7 +77,10 @@ impl Writer {
     /// Reads a whole chunk, as this writer has last written it.
     fn read_chunk(&self, object: u64, data: &mut [u8]) -> Result<()> {
         match self.written.is_aside(object) {
-            true => decode(&self.coder, &self.chunks.path_aside(object), data).map(drop),
+            true => {
+                let coder = self.chunks.coder(&self.coder, object);
+                decode(&coder, &self.chunks.path_aside(object), data).map(drop)
+            }
             false => read_chunk(&self.chunks, &self.coder, object, data),
         }
     }
@@ -196,8 +201,9 @@ pub(crate) fn read_rows(
 /// Reads a whole chunk of the array, or of the array that is changed.
 fn read_chunk(chunks: &Chunks, coder: &Coder, object: u64, data: &mut [u8]) -> Result<()> {
     let base = chunks.base_path(object);
+    let coder = chunks.coder(coder, object);
     for path in [Some(chunks.path(object)), base].iter().flatten() {
-        if decode(coder, path, data)? {
+        if decode(&coder, path, data)? {
             return Ok(());
         }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{DiskSchema, Split};
+use penstock_layout::{DiskSchema, Edges, Split};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use zarrs::array::codec::{ShardingCodecConfiguration, ShardingCodecConfigurationV1};
@@ -15,8 +15,9 @@ use zarrs::array::{
 use zarrs::plugin::PluginCreateError;
 
 use super::coder::{self, Coder};
+use super::grid::{self, Fault};
 use super::second;
-use super::shard_form::ShardForm;
+use super::shard_form::{IndexForm, ShardForm};
 use crate::codec::{Codec, byte_order_of, bytes_codec, name_of};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::fill::Fill;
@@ -65,7 +66,7 @@ pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
         "node_type": "array",
         "shape": schema.shape,
         "data_type": element.zarr(),
-        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
+        "chunk_grid": grid::grid_json(chunk),
         "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
         "fill_value": schema.fill.zarr(element),
         "codecs": codecs,
@@ -189,7 +190,8 @@ pub(crate) struct Metadata {
     raw: Value,
     array: Array<()>,
     element: ElementType,
-    chunk: Vec<NonZeroU64>,
+    /// The extents of chunks along each dimension.
+    chunk: Vec<Edges>,
 }
 
 impl Metadata {
@@ -209,11 +211,21 @@ impl Metadata {
         };
         let not_zarr = |e| damaged(path, format!("it is not the metadata of an array: {e}"));
         let is_second = raw["zarr_format"] == 2;
+        let chunk = match is_second {
+            true => second_chunk(&raw).map_err(not_zarr)?,
+            false => third_chunk(&raw).map_err(|fault| match fault {
+                Fault::Damaged(cause) => damaged(path, cause),
+                Fault::Unsupported(what) => unsupported(what),
+            })?,
+        };
         let metadata = if is_second {
             let known = second::with_fill_value(&raw);
             ArrayMetadata::V2(serde_json::from_value(known).map_err(not_zarr)?)
         } else {
-            ArrayMetadata::V3(serde_json::from_value(raw.clone()).map_err(not_zarr)?)
+            let mut known = raw.clone();
+            // zarrs need not know which chunks there are.
+            known["chunk_grid"] = grid::grid_json(&Edges::regular(&Edges::largest_of(&chunk)));
+            ArrayMetadata::V3(serde_json::from_value(known).map_err(not_zarr)?)
         };
         let dtype = if is_second {
             &raw["dtype"]
@@ -226,10 +238,6 @@ impl Metadata {
         let element = element
             .ok_or_else(|| unsupported(format!("the element type {dtype}")))?
             .0;
-        let grid = &raw["chunk_grid"];
-        if !is_second && grid["name"] != "regular" {
-            return Err(unsupported(format!("the chunk grid {grid}")));
-        }
         let transformers = raw["storage_transformers"].as_array();
         if transformers.is_some_and(|list| !list.is_empty()) {
             return Err(unsupported("a storage transformer".to_string()));
@@ -253,12 +261,6 @@ impl Metadata {
                 damaged(path, e)
             }
         })?;
-        let chunk = if is_second {
-            &raw["chunks"]
-        } else {
-            &grid["configuration"]["chunk_shape"]
-        };
-        let chunk = serde_json::from_value(chunk.clone()).map_err(not_zarr)?;
         Ok(Self {
             raw,
             array,
@@ -305,7 +307,7 @@ impl Metadata {
             None => (None, self.codec_word(&self.raw["codecs"])),
         };
         let disk = Storage::Chunks {
-            chunk: extents(&self.chunk),
+            chunk: self.chunk.clone(),
             subchunks,
             codec,
         };
@@ -352,20 +354,20 @@ impl Metadata {
 
     /// The disk schema: the array cut into blocks that can be moved at once.
     pub(crate) fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
-        let chunk = extents(&self.chunk);
         let split = match self.sharding() {
             Some(sharding) => Split::Inner(extents(&sharding.chunk_shape)),
             None if self.plain_order().is_some() => Split::Contiguous(block_bytes_max),
             None => Split::Whole,
         };
-        let countable = chunk
+        let largest = Edges::largest_of(&self.chunk);
+        let countable = largest
             .iter()
             .try_fold(self.element.width(), |n, &c| n.checked_mul(c));
         if countable.is_none_or(|bytes| bytes > i64::MAX as u64) {
-            let cause = format!("a chunk of {chunk:?} has more than 2^63 - 1 bytes");
+            let cause = format!("a chunk of {largest:?} has more than 2^63 - 1 bytes");
             return Err(Error::new(Kind::Damaged, "reading", cause));
         }
-        DiskSchema::chunked(self.array.shape(), self.element.width(), &chunk)
+        DiskSchema::rectilinear(self.array.shape(), self.element.width(), &self.chunk)
             .and_then(|chunked| chunked.split(split))
             .map_err(|e| Error::new(Kind::Damaged, "reading", e))
     }
@@ -400,11 +402,15 @@ impl Metadata {
             fill_value: self.array.fill_value().clone(),
             shape: shape.to_vec(),
         };
+        // No chunk is larger, and each has an extent of 1 at least.
+        let chunk = self.chunk.iter();
+        let chunk = chunk.filter_map(|edges| NonZeroU64::new(edges.largest()));
+        let chunk: Vec<NonZeroU64> = chunk.collect();
         let Some(sharding) = self.sharding().filter(|_| !is_whole) else {
             let chain = coder::with_own_sums(&self.array.codecs());
-            return Ok(Layout::Encoded(coder(chain, &self.chunk)));
+            return Ok(Layout::Encoded(coder(chain, &chunk)));
         };
-        let counts = self.chunk.iter().zip(&sharding.chunk_shape);
+        let counts = chunk.iter().zip(&sharding.chunk_shape);
         let counts = counts.filter_map(|(c, i)| NonZeroU64::new(c.get() / i.get()));
         let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
         let index = Coder {
@@ -416,13 +422,9 @@ impl Metadata {
         let plain = self.plain_order_of(codecs);
         let swap_width = plain.map(|order| self.element.swap_width_from(order));
         let inner = coder(coder::chain_of(&sharding.codecs)?, &sharding.chunk_shape);
-        Ok(Layout::Shards(ShardForm::new(
-            inner,
-            swap_width,
-            index,
-            sharding.index_location,
-            self.fill(),
-        )?))
+        let index = IndexForm::new(index, sharding.index_location)?;
+        let form = ShardForm::new(inner, swap_width, index, self.fill());
+        Ok(Layout::Shards(form))
     }
 
     fn is_second(&self) -> bool {
@@ -468,6 +470,19 @@ impl Metadata {
     }
 }
 
+/// The chunks in metadata of the second format.
+fn second_chunk(raw: &Value) -> serde_json::Result<Vec<Edges>> {
+    let chunk: Vec<NonZeroU64> = serde_json::from_value(raw["chunks"].clone())?;
+    Ok(Edges::regular(&extents(&chunk)))
+}
+
+/// The chunks in metadata of the third format.
+fn third_chunk(raw: &Value) -> std::result::Result<Vec<Edges>, Fault> {
+    let shape = serde_json::from_value::<Vec<u64>>(raw["shape"].clone());
+    let shape = shape.map_err(|e| Fault::Damaged(format!("its shape: {e}")))?;
+    grid::chunks_of(&raw["chunk_grid"], &shape)
+}
+
 fn extents(shape: &[NonZeroU64]) -> Vec<u64> {
     shape.iter().map(|n| n.get()).collect()
 }
@@ -481,7 +496,7 @@ mod tests {
         for element in ElementType::all() {
             for codec in ["none", "crc32c", "zstd:3"] {
                 let disk = Storage::Chunks {
-                    chunk: vec![2, 3],
+                    chunk: vec![Edges::Regular(2), Edges::Listed(vec![3, 4])],
                     subchunks: None,
                     codec: codec.to_string(),
                 };

@@ -51,7 +51,7 @@ fn place_of(chunks: &Chunks, object: u64) -> Result<Place> {
 fn read_chunk(chunks: &Chunks, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
     let base = chunks.base_path(object);
     for url in [Some(chunks.path(object)), base].iter().flatten() {
-        if decode(&place_at(url)?, layout, data)? {
+        if decode(chunks, &place_at(url)?, layout, object, data)? {
             return Ok(());
         }
     }
@@ -63,8 +63,14 @@ fn read_chunk(chunks: &Chunks, layout: &Layout, object: u64, data: &mut [u8]) ->
     Ok(())
 }
 
-/// Decodes the chunk at a place. Gives false if there is none.
-fn decode(place: &Place, layout: &Layout, data: &mut [u8]) -> Result<bool> {
+/// Decodes the chunk that is at a place. Gives false if there is none.
+fn decode(
+    chunks: &Chunks,
+    place: &Place,
+    layout: &Layout,
+    object: u64,
+    data: &mut [u8],
+) -> Result<bool> {
     match layout {
         Layout::Plain(plain) => {
             let Some(about) = place.about()? else {
@@ -79,7 +85,7 @@ fn decode(place: &Place, layout: &Layout, data: &mut [u8]) -> Result<bool> {
             let Some((encoded, _)) = place.read()? else {
                 return Ok(false);
             };
-            let decoded = coder.decode(&encoded, data);
+            let decoded = chunks.coder(coder, object).decode(&encoded, data);
             decoded.map_err(|e| e.at(place.url())).map(|()| true)
         }
         Layout::Shards(_) => Err(no_parts("reading")),
@@ -91,7 +97,11 @@ fn write_chunk(chunks: &Chunks, layout: &Layout, object: u64, data: &[u8]) -> Re
     let place = place_of(chunks, object)?;
     let encoded = match layout {
         Layout::Plain(plain) => dtype::swapped(data, plain.swap_width),
-        Layout::Encoded(coder) => coder.encode(data).map_err(|e| e.at(place.url()))?,
+        Layout::Encoded(coder) => {
+            let coder = chunks.coder(coder, object);
+            let encoded = coder.encode(data).map_err(|e| e.at(place.url()))?;
+            Cow::Owned(encoded.into_owned())
+        }
         Layout::Shards(_) => return Err(no_parts("writing")),
     };
     place.write(encoded.into_owned())
@@ -116,7 +126,7 @@ fn put_block(chunks: &Chunks, block: &Block, data: &[u8], whole: &mut [u8]) {
         whole[start..start + data.len()].copy_from_slice(data);
         return;
     }
-    let strides = row_major_strides(schema.chunk());
+    let strides = row_major_strides(&schema.chunk_extents(block.object));
     let origin = schema.object_region(block.object).start;
     let first = block.region.start.iter().zip(&origin).zip(&strides);
     let first: u64 = first
@@ -226,7 +236,9 @@ impl Reader {
             let Some(about) = place.about()? else {
                 return Ok(None);
             };
-            let index = form.read_index(&shard, about.bytes, place.url())?;
+            let extents = self.chunks.schema.chunk_extents(block.object);
+            let index = form.index_of(&extents)?;
+            let index = index.read(&shard, about.bytes, place.url())?;
             Ok(Some((index, about.bytes)))
         };
         let (found, _) = self.indexes.get(block.object, open)?;

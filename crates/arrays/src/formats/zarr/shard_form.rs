@@ -1,6 +1,7 @@
 //! The form of an array's shards: the encoding of sub-chunks and indexes, and the place of the
 //! index.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::path::Path;
 
@@ -34,23 +35,24 @@ pub(super) struct ShardForm {
     /// The width of the bytes to reverse after reading, if sub-chunks hold the elements as they
     /// are.
     pub(super) swap_width: Option<usize>,
-    pub(super) index: Coder,
-    pub(super) index_bytes: u64,
-    pub(super) index_location: ShardingIndexLocation,
     pub(super) fill: Vec<u8>,
+    /// The index of the largest shard.
+    index: IndexForm,
 }
 
-impl ShardForm {
+/// The form of a shard's index.
+#[derive(Clone)]
+pub(super) struct IndexForm {
+    coder: Coder,
+    pub(super) bytes: u64,
+    location: ShardingIndexLocation,
+}
+
+impl IndexForm {
     /// # Errors
-    /// When the index is of no fixed length.
-    pub(super) fn new(
-        inner: Coder,
-        swap_width: Option<usize>,
-        index: Coder,
-        index_location: ShardingIndexLocation,
-        fill: Vec<u8>,
-    ) -> Result<Self> {
-        let numbers = index
+    /// When the index is of no fixed length, or has too many numbers.
+    pub(super) fn new(coder: Coder, location: ShardingIndexLocation) -> Result<Self> {
+        let numbers = coder
             .shape
             .iter()
             .try_fold(8_u64, |n, extent| n.checked_mul(extent.get()));
@@ -58,7 +60,7 @@ impl ShardForm {
             let cause = "a shard has more sub-chunks than can be counted";
             return Err(Error::new(Kind::Damaged, "reading", cause));
         }
-        let index_bytes = index.encoded_bytes().ok_or_else(|| {
+        let bytes = coder.encoded_bytes().ok_or_else(|| {
             Error::new(
                 Kind::Unsupported,
                 "reading",
@@ -66,23 +68,20 @@ impl ShardForm {
             )
         })?;
         Ok(Self {
-            inner,
-            swap_width,
-            index,
-            index_bytes,
-            index_location,
-            fill,
+            coder,
+            bytes,
+            location,
         })
     }
 
-    /// Whether the index is at the end, where Penstock writes it.
-    pub(super) fn ends_with_index(&self) -> bool {
-        self.index_location == ShardingIndexLocation::End
+    /// Whether the index is at the end of the shard.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.location == ShardingIndexLocation::End
     }
 
     /// The count of numbers in an index: two for each sub-chunk.
-    pub(super) fn index_numbers(&self) -> usize {
-        self.index
+    pub(super) fn numbers(&self) -> usize {
+        self.coder
             .shape
             .iter()
             .map(|n| exact::<usize>(n.get()))
@@ -90,29 +89,23 @@ impl ShardForm {
     }
 
     /// Reads the index of a shard of `length` bytes.
-    pub(super) fn read_index(
-        &self,
-        shard: &impl Bytes,
-        length: u64,
-        path: &Path,
-    ) -> Result<Vec<u64>> {
-        let Some(end) = length.checked_sub(self.index_bytes) else {
+    pub(super) fn read(&self, shard: &impl Bytes, length: u64, path: &Path) -> Result<Vec<u64>> {
+        let Some(end) = length.checked_sub(self.bytes) else {
             let cause = format!(
                 "{length} bytes do not hold a shard's index of {}",
-                self.index_bytes
+                self.bytes
             );
             return Err(damaged(path, cause));
         };
-        let start = if self.index_location == ShardingIndexLocation::Start {
-            0
-        } else {
-            end
+        let start = match self.is_at_end() {
+            true => end,
+            false => 0,
         };
-        let mut encoded = files::zeros(self.index_bytes)?;
+        let mut encoded = files::zeros(self.bytes)?;
         shard.read_at(&mut encoded, start, path)?;
-        let mut decoded = files::zeros(self.index_numbers() as u64 * 8)?;
-        self.index.decode(&encoded, &mut decoded).map_err(|e| {
-            let e = e.at(path).in_bytes(start..start + self.index_bytes);
+        let mut decoded = files::zeros(self.numbers() as u64 * 8)?;
+        self.coder.decode(&encoded, &mut decoded).map_err(|e| {
+            let e = e.at(path).in_bytes(start..start + self.bytes);
             Error {
                 doing: "decoding the shard's index".to_string(),
                 ..e
@@ -124,6 +117,53 @@ impl ShardForm {
             .iter()
             .map(|number| u64::from_ne_bytes(*number))
             .collect())
+    }
+
+    pub(super) fn encode(&self, numbers: &[u64]) -> Result<Vec<u8>> {
+        let bytes: Vec<u8> = numbers
+            .iter()
+            .flat_map(|number| number.to_ne_bytes())
+            .collect();
+        self.coder.encode(&bytes).map(Cow::into_owned)
+    }
+}
+
+impl ShardForm {
+    pub(super) fn new(
+        inner: Coder,
+        swap_width: Option<usize>,
+        index: IndexForm,
+        fill: Vec<u8>,
+    ) -> Self {
+        Self {
+            inner,
+            swap_width,
+            fill,
+            index,
+        }
+    }
+
+    /// The index of a shard of these extents.
+    ///
+    /// # Errors
+    /// As [`IndexForm::new`].
+    pub(super) fn index_of(&self, extents: &[u64]) -> Result<Cow<'_, IndexForm>> {
+        let inner = self.inner.shape.iter();
+        let mut counts: Vec<u64> = extents
+            .iter()
+            .zip(inner)
+            .map(|(extent, part)| extent / part.get())
+            .collect();
+        counts.push(2);
+        Ok(match self.index.coder.of_extents(&counts) {
+            Cow::Borrowed(_) => Cow::Borrowed(&self.index),
+            Cow::Owned(coder) => Cow::Owned(IndexForm::new(coder, self.index.location)?),
+        })
+    }
+
+    /// Whether the index is at the end, where Penstock writes it.
+    pub(super) fn ends_with_index(&self) -> bool {
+        self.index.is_at_end()
     }
 
     /// Reads the sub-chunk at the offset and length of the index, in a shard of `shard_bytes`
@@ -158,14 +198,6 @@ impl ShardForm {
         shard.read_at(&mut encoded, offset, path)?;
         let decoded = self.inner.decode(&encoded, data);
         decoded.map_err(|e| e.at(path).in_bytes(offset..offset + bytes))
-    }
-
-    pub(super) fn encode_index(&self, numbers: &[u64]) -> Result<Vec<u8>> {
-        let bytes: Vec<u8> = numbers
-            .iter()
-            .flat_map(|number| number.to_ne_bytes())
-            .collect();
-        self.index.encode(&bytes).map(std::borrow::Cow::into_owned)
     }
 }
 

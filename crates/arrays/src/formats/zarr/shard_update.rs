@@ -21,7 +21,7 @@ use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 
 use super::chunks::Chunks;
-use super::shard_form::{MISSING, ShardForm};
+use super::shard_form::{IndexForm, MISSING, ShardForm};
 use super::shards::{FoundShards, OPEN_MAX};
 use super::written::ChunkFiles;
 use crate::fs::files::{self, damaged};
@@ -83,7 +83,7 @@ impl Kept {
 
 /// A shard that is being written anew.
 struct Next<'a> {
-    form: &'a ShardForm,
+    form: &'a IndexForm,
     file: File,
     path: PathBuf,
     index: Vec<u64>,
@@ -102,9 +102,9 @@ impl Next<'_> {
     }
 
     fn write_index(&self) -> Result<()> {
-        let index = self.form.encode_index(&self.index);
+        let index = self.form.encode(&self.index);
         let index = index.map_err(|e| e.at(&self.path))?;
-        let offset = match self.form.ends_with_index() {
+        let offset = match self.form.is_at_end() {
             true => self.end,
             false => 0,
         };
@@ -146,15 +146,18 @@ impl Updater {
         let aside = self.chunks.path_aside(object);
         let path = beside(&aside);
         let file = self.written.create_aside(&self.chunks, object, &path)?;
-        let start = match self.form.ends_with_index() {
+        let form = self
+            .form
+            .index_of(&self.chunks.schema.chunk_extents(object))?;
+        let start = match form.is_at_end() {
             true => 0,
-            false => self.form.index_bytes,
+            false => form.bytes,
         };
         let mut next = Next {
-            form: &self.form,
+            form: &form,
             file,
             path,
-            index: vec![MISSING; self.form.index_numbers()],
+            index: vec![MISSING; form.numbers()],
             end: start,
         };
         self.fill(&mut next, object, changes)?;
@@ -169,7 +172,8 @@ impl Updater {
     /// Copies the sub-chunks of a shard, in order: changed ones from memory, others as they are.
     fn fill(&self, next: &mut Next<'_>, object: u64, changes: &Changes) -> Result<()> {
         let former_path = self.path(object);
-        let found = self.found.get(&self.form, object, &former_path)?;
+        let schema = &self.chunks.schema;
+        let found = self.found.get(&self.form, schema, object, &former_path)?;
         for number in 0..next.index.len() as u64 / 2 {
             if let Some(encoded) = changes.encoded.get(&number) {
                 next.append(number, encoded)?;
@@ -218,9 +222,10 @@ impl Medium for Updater {
         let changes = kept.shards.get(&block.object);
         match changes.and_then(|changes| changes.encoded.get(&block.index)) {
             Some(encoded) => self.form.inner.decode(encoded, data),
-            None => self
-                .found
-                .read(&self.form, block, data, &self.path(block.object)),
+            None => {
+                let (schema, path) = (&self.chunks.schema, self.path(block.object));
+                self.found.read(&self.form, schema, block, data, &path)
+            }
         }
     }
 

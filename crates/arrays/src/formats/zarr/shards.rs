@@ -15,20 +15,21 @@
 //! a little too early is kept until all before it have come, and a shard in which some came too
 //! late, or twice, is copied into order when it is closed.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use penstock_engine::{Error, Result};
-use penstock_layout::{Block, exact};
+use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::memory::buffer::fill;
 
 use super::chunks::Chunks;
 use super::plain::read_only;
-use super::shard_form::{MISSING, ShardForm, check_within};
+use super::shard_form::{IndexForm, MISSING, ShardForm, check_within};
 use super::written::ChunkFiles;
 use crate::fs::files::{self, ClosedObjects, Open, lock};
 use crate::fs::ops;
@@ -114,6 +115,11 @@ impl Writer {
         }
     }
 
+    fn index_form(&self, object: u64) -> Result<Cow<'_, IndexForm>> {
+        let extents = self.chunks.schema.chunk_extents(object);
+        self.form.index_of(&extents)
+    }
+
     fn begin(&self, object: u64) -> Result<Mutex<Shard>> {
         let path = self.chunks.path(object);
         let file = self.written.create(&self.chunks, object)?;
@@ -123,11 +129,12 @@ impl Writer {
             ops::copy(&base, &file, &path).map_err(|e| Error::io(&e, "copying to", &path))?;
         }
         let length = files::length(&file, &path)?;
+        let form = self.index_form(object)?;
         let (index, end) = if length == 0 {
-            (vec![MISSING; self.form.index_numbers()], 0)
+            (vec![MISSING; form.numbers()], 0)
         } else {
-            let index = self.form.read_index(&file, length, &path)?;
-            let end = length - self.form.index_bytes;
+            let index = form.read(&file, length, &path)?;
+            let end = length - form.bytes;
             ops::set_len(&file, end, &path).map_err(|e| Error::io(&e, "taking up again", &path))?;
             (index, end)
         };
@@ -208,10 +215,8 @@ impl Writer {
             if !shard.is_tidy {
                 shard.tidy()?;
             }
-            let index = self
-                .form
-                .encode_index(&shard.index)
-                .map_err(|e| e.at(&shard.path))?;
+            let index = self.index_form(object)?.encode(&shard.index);
+            let index = index.map_err(|e| e.at(&shard.path))?;
             files::write_at(&shard.file, &index, shard.end, &shard.path)?;
             self.written.closed(object, &shard.path, shard.file)?;
         }
@@ -333,6 +338,7 @@ impl FoundShards {
     pub(super) fn get(
         &self,
         form: &ShardForm,
+        schema: &DiskSchema,
         object: u64,
         path: &Path,
     ) -> Result<Arc<Option<FoundShard>>> {
@@ -341,7 +347,8 @@ impl FoundShards {
                 return Ok(None);
             };
             let bytes = files::length(&file, path)?;
-            let index = form.read_index(&file, bytes, path)?;
+            let index = form.index_of(&schema.chunk_extents(object))?;
+            let index = index.read(&file, bytes, path)?;
             Ok(Some(FoundShard { file, bytes, index }))
         };
         self.0.get(object, open).map(|(shard, _)| shard)
@@ -351,11 +358,12 @@ impl FoundShards {
     pub(super) fn read(
         &self,
         form: &ShardForm,
+        schema: &DiskSchema,
         block: &Block,
         data: &mut [u8],
         path: &Path,
     ) -> Result<()> {
-        match &*self.get(form, block.object, path)? {
+        match &*self.get(form, schema, block.object, path)? {
             None => fill(data, &form.fill),
             Some(shard) => {
                 let part = (shard.entry(block.index), shard.bytes);
@@ -396,7 +404,8 @@ impl Medium for Reader {
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
         let path = self.chunks.path(block.object);
-        self.found.read(&self.form, block, data, &path)
+        self.found
+            .read(&self.form, &self.chunks.schema, block, data, &path)
     }
 
     fn moves_parts(&self) -> bool {

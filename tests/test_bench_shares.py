@@ -1,0 +1,25 @@
+"""``penstock_bench shares`` checks what it reads, and prints a table."""
+
+from __future__ import annotations
+
+import re
+
+from penstock_bench import shares
+
+
+def test_the_table(tmp_path, capsys):
+    words = ["--mebibytes", "1", "--rounds", "1", "--ranks", "3", "--directory", str(tmp_path)]
+    assert shares.main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line[:40].strip() for line in lines[1:]] == list(shares.STORES)
+    assert all(len(re.findall(r"\(\d+\.\d\d\)", line)) == 2 for line in lines[1:])
+    assert not list(tmp_path.iterdir())
+    assert shares.main(["--ranks", "0"]) == 2
+    assert "at least 1" in capsys.readouterr().err
+
+
+def test_unequal_shares_have_the_rows_of_equal_ones():
+    for ranks in (1, 2, 3, 8):
+        counts = [shares.rows_of(shares.SHARES, rank, ranks, 10) for rank in range(ranks)]
+        assert sum(counts) == 10 * ranks
+        assert ranks == 1 or len(set(counts)) > 1
