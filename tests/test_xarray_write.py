@@ -442,3 +442,46 @@ def test_a_region_waits_for_another_writer(tmp_path, monkeypatch):
         monkeypatch.setattr(region.time, "sleep", close_then_sleep)
         (whole + 1).penstock.write(path, region={"x": slice(None)})
     assert len(tries) == 3 and opened(path).u.values.tolist() == [1, 2, 3, 4, 5, 6]
+
+
+# --- rechunk ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("source", ["path", "data set", "dask"])
+@pytest.mark.parametrize(
+    "chunks", [{"time": 1, "x": 3}, {"u": (1, None, 3)}, {"u": {"time": 1, "x": 3, "y": -1}}]
+)
+def test_rechunk(tmp_path, form, source, chunks):
+    pytest.importorskip("dask")
+    made = everything(form)
+    made.penstock.write(tmp_path / "run.zarr", chunks={"x": 2, "y": 5})
+    given_ = tmp_path / "run.zarr"
+    if source != "path":
+        given_ = opened(given_, chunks={} if source == "dask" else None)
+    memory = 2**23 if source == "path" else 10_000
+    read = ps.rechunk(given_, tmp_path / f"other.{form}", chunks=chunks, memory=memory)
+    assert read.u.data.chunksize == (1, 5, 3)
+    look(tmp_path / f"other.{form}", made)
+    with pytest.raises(ps.ExistsError):
+        ps.rechunk(given_, tmp_path / f"other.{form}", chunks=chunks)
+    ps.rechunk(given_, tmp_path / f"other.{form}", chunks={"u": (2, 2, 2)}, overwrite=True)
+    look(tmp_path / f"other.{form}", made)
+
+
+def test_rechunk_what_others_have_made(tmp_path):
+    made = a_bit_of_everything().assign(name=("x", list("abcdefg")))
+    made.to_zarr(tmp_path / "two.zarr", zarr_format=2)
+    of_netcdf(made).to_netcdf(tmp_path / "run.nc")
+    read = ps.rechunk(
+        tmp_path / "two.zarr", tmp_path / "three.zarr", chunks={"x": 3}, drop_variables="name"
+    )
+    xr.testing.assert_identical(read.compute(), made.drop_vars("name"))
+    with xr.open_zarr(tmp_path / "three.zarr") as theirs:
+        xr.testing.assert_identical(theirs.load(), made)
+    read = ps.rechunk(
+        tmp_path / "run.nc", tmp_path / "four.zarr", chunks={"x": 3}, drop_variables=["name"]
+    )
+    xr.testing.assert_identical(read.compute(), of_netcdf(made).drop_vars("name"))
+    with pytest.raises(ps.SchemaError):
+        ps.rechunk(tmp_path / "run.nc", tmp_path / "five.zarr", chunks=3)

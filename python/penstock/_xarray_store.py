@@ -147,14 +147,16 @@ def _place(path: str, group: str | None) -> tuple[str, str | None]:
     """Where a group is, and the HDF5 file in which it is, if any."""
     within = (group or "").strip("/")
     file, _colon, inner = (path, "", "") if os.path.exists(path) else path.rpartition(":")
-    if not (os.path.isfile(file) and _is_hdf5(file)):
+    if not is_hdf5(file):
         return os.path.join(path, within) if within else path, None
     inside = "/".join(filter(None, (inner.strip("/"), within)))
     return (f"{file}:/{inside}" if inside else file), file
 
 
-def _is_hdf5(file: str) -> bool:
-    """Whether a file is one of HDF5's: its signature is at byte 0, 512, 1024 and so on."""
+def is_hdf5(file: str) -> bool:
+    """Whether a path is an HDF5 file: its signature is at byte 0, 512, 1024 and so on."""
+    if not os.path.isfile(file):
+        return False
     with open(file, "rb") as opened:
         size, at = os.fstat(opened.fileno()).st_size, 0
         while at < size:
