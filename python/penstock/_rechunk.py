@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import _core
-from penstock._errors import schema_error, type_name
+from penstock._errors import ExistsError, error_of, schema_error, type_name
 from penstock._stores import copy
 from penstock._types import Path
 
@@ -79,6 +79,9 @@ def rechunk(
     by_dimension = all(isinstance(extent, int | None) for extent in chunks.values())
     is_copied = by_dimension and form_of(place) == "zarr"
     if not isinstance(source, xarray.Dataset) and is_copied and not is_hdf5(os.fspath(source)):
+        if not overwrite and os.path.lexists(place):
+            cause = "something is there: overwrite=True replaces it"
+            raise error_of(ExistsError.kind, cause, place)
         extents = {str(name): extent for name, extent in chunks.items()}
         copy(source, place, chunks=extents, codec=codec, memory=memory, overwrite=overwrite)
     else:
