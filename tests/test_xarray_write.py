@@ -22,6 +22,7 @@ import penstock as ps
 import penstock.xarray
 from penstock import _xarray_parts as parts
 from penstock import _xarray_region as region
+from penstock import _xarray_target
 from penstock._xarray_encode import _agreed, _fineness
 
 ENGINE = penstock.xarray.Backend
@@ -141,6 +142,63 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path):
     look(path, one)
     with pytest.raises(ps.MissingError):
         one.penstock.write(tmp_path / "nowhere" / "run.zarr")
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_stores_of_any_form_are_replaced(tmp_path, monkeypatch, can_exchange):
+    if not can_exchange:
+        monkeypatch.setattr(_xarray_target, "_exchange", lambda one, other: False)
+    one, two = xr.Dataset({"u": ("x", [1, 2])}), xr.Dataset({"u": ("x", [3.0])})
+    (tmp_path / "run.zarr").write_text("a file")
+    (tmp_path / "run.nc").mkdir()
+    for path in (tmp_path / "run.zarr", tmp_path / "run.nc"):
+        for made in (one, two):
+            made.penstock.write(path, mode="w")
+            look(path, made)
+    (tmp_path / "link.zarr").symlink_to(tmp_path / "run.zarr")
+    one.penstock.write(tmp_path / "link.zarr", mode="w")
+    look(tmp_path / "run.zarr", one)
+    assert (tmp_path / "link.zarr").is_symlink()
+
+
+def test_a_store_that_cannot_be_put_in_its_place(tmp_path, monkeypatch):
+    path = tmp_path / "run.zarr"
+    one, two = xr.Dataset({"u": ("x", [1, 2])}), xr.Dataset({"u": ("x", [3.0])})
+    one.penstock.write(path)
+    monkeypatch.setattr(_xarray_target, "_exchange", lambda one, other: False)
+    original = os.rename
+
+    def rename(source, target):
+        if target == str(path) and not source.endswith(".former"):
+            raise OSError(5, "no such luck")
+        original(source, target)
+
+    monkeypatch.setattr(os, "rename", rename)
+    with pytest.raises(ps.IoError, match="no such luck"):
+        two.penstock.write(path, mode="w")
+    look(path, one)
+
+
+def test_a_full_disk(tiny):
+    path = tiny / "run.zarr"
+    small = xr.Dataset({"u": ("x", [1, 2])})
+    small.penstock.write(path)
+    for form in ("zarr", "nc"):
+        large = xr.Dataset({"u": ("x", np.random.default_rng(1).random(2**17))})
+        with pytest.raises(ps.FullError):
+            large.penstock.write(tiny / f"run.{form}", mode="w")
+    look(path, small)
+
+
+def test_what_is_no_group_of_format_3_is_not_added_to(tmp_path):
+    made = xr.Dataset({"u": ("x", [1, 2])})
+    made.to_zarr(tmp_path / "two.zarr", zarr_format=2)
+    (tmp_path / "other.zarr").mkdir()
+    (tmp_path / "other.zarr" / "file").write_text("")
+    for name in ("two.zarr", "other.zarr"):
+        with pytest.raises(ps.SchemaError, match="no group"):
+            made.penstock.write(tmp_path / name, mode="a")
+        assert not (tmp_path / name / "zarr.json").exists()
 
 
 @pytest.mark.parametrize("form", FORMS)

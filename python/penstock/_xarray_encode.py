@@ -69,6 +69,7 @@ class Encoder:
         else:
             encoded = self._whole = _encoded(name, variable, form)
         self.dtype = encoded.dtype
+        self.itemsize: int = max(encoded.dtype.itemsize, variable.dtype.itemsize)
         self.attrs = encoded.attrs
         self.stored = _stored(name, encoded, form)
 
@@ -90,7 +91,8 @@ class Encoder:
                     f"{encoded.dtype} with {encoded.attrs}, and not {self.dtype} with {self.attrs}"
                 )
                 raise error_of(MismatchError.kind, cause, "encoding")
-        return np.ascontiguousarray(encoded.values).reshape(encoded.shape)
+        values: np.ndarray = encoded.values
+        return values
 
 
 def is_lazy(variable: Variable) -> bool:
@@ -242,25 +244,21 @@ def _fineness(moment: str) -> str:
     return "days"
 
 
-def same_on_all(
-    names: Sequence[str], told: Sequence[Mapping[str, Stored | None]]
-) -> dict[str, Stored]:
-    """What each variable is in the store, as the ranks with a part of it say.
+def same_on_all(told: Mapping[str, Sequence[Stored]]) -> dict[str, Stored]:
+    """What each variable is in the store, as all ranks with a part of it say.
 
     Raises
     ------
     MismatchError
         When they do not say the same.
     """
-    agreed: dict[str, Stored] = {}
-    for name in names:
-        for rank, each in enumerate(told):
-            stored = each[name]
-            if stored is not None and agreed.setdefault(name, stored) != stored:
+    for name, (first, *others) in told.items():
+        for other in others:
+            if other != first:
                 cause = (
-                    f"'{name}' comes out otherwise on rank {rank}: {stored.dtype} over "
-                    f"{stored.dims} with {stored.attrs}, and not {agreed[name].dtype} over "
-                    f"{agreed[name].dims} with {agreed[name].attrs}"
+                    f"'{name}' comes out as {other.dtype} over {other.dims} with {other.attrs} on "
+                    f"one rank, and as {first.dtype} over {first.dims} with {first.attrs} on "
+                    "another"
                 )
                 raise error_of(MismatchError.kind, cause, "encoding")
-    return agreed
+    return {name: each[0] for name, each in told.items()}

@@ -31,7 +31,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 from xarray import Dataset
 
-from penstock._errors import Error, MismatchError, error_of, schema_error, shown
+from penstock._errors import (
+    Error,
+    IoError,
+    MismatchError,
+    SchemaError,
+    error_of,
+    schema_error,
+    shown,
+)
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -74,7 +82,8 @@ class Ranks:
         except Exception as error:  # noqa: BLE001 - the other ranks must hear of it
             mine = error
             is_own = isinstance(error, Error)
-            kind = error.kind if isinstance(error, Error) else "Schema"
+            of_others = IoError.kind if isinstance(error, OSError) else SchemaError.kind
+            kind = error.kind if isinstance(error, Error) else of_others
             told = ((kind, str(error) if is_own else f"{type(error).__name__}: {error}"), None)
         heard = self.comm.allgather(told)
         for rank, (wrong, _) in enumerate(heard):

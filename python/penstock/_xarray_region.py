@@ -28,7 +28,7 @@ from penstock._session import Session
 from penstock._xarray_encode import Encoder, Form
 from penstock._xarray_parts import Box, Ranks
 from penstock._xarray_store import FILL, Store
-from penstock._xarray_write import Item, Settings, opened, taken, total
+from penstock._xarray_write import Item, Settings, opened, same_settings, taken, total
 
 T = TypeVar("T")
 
@@ -48,8 +48,13 @@ def write_region(
     """Write a part of the variables of a store, each rank its own. Collective."""
     began = time.monotonic()
     prepared = ranks.each("looking at the region", lambda: _prepared(dataset, path, region))
+    same_settings(ranks, path, (settings, wait))
     told = ranks.together(
-        "comparing variables", lambda: {n: (b, e.is_lazy) for n, (_, b, e) in prepared.items()}
+        "comparing variables",
+        lambda: {
+            name: (box, encoder.is_lazy, encoder.itemsize)
+            for name, (_, box, encoder) in prepared.items()
+        },
     )
     if any(set(each) != set(told[0]) for each in told):
         cause = "ranks write different variables"
@@ -194,8 +199,8 @@ def _same(one: Any, other: Any) -> bool:
     return bool(np.array_equal(one, other, equal_nan=True))
 
 
-def _item(array: Array, encoder: Encoder, told: list[tuple[Box, bool]]) -> Item:
-    boxes = [box for box, _ in told]
+def _item(array: Array, encoder: Encoder, told: list[tuple[Box, bool, int]]) -> Item:
+    boxes = [box for box, _, _ in told]
     first: dict[Box, int] = {}
     for rank, box in enumerate(boxes):
         first.setdefault(box, rank)
@@ -204,7 +209,8 @@ def _item(array: Array, encoder: Encoder, told: list[tuple[Box, bool]]) -> Item:
         name=array.name,
         stored=encoder.stored,
         encoder=encoder,
-        is_lazy=any(lazy for _, lazy in told),
+        is_lazy=any(is_lazy for _, is_lazy, _ in told),
+        itemsize=max(itemsize for _, _, itemsize in told),
         whole=array.shape,
         boxes=boxes,
         writers=[first[box] for box in boxes],
@@ -244,7 +250,7 @@ def _update(
     path, wait, memory = where
     tries = _Tries(ranks, time.monotonic() + wait)
     reports = []
-    for each in item.rounds(memory):
+    for each in item.rounds(ranks.rank, memory):
         boxes, local = taken(ranks, item, each)
 
         def write(boxes: list[Boxes] = boxes, local: list[np.ndarray] = local) -> Report:

@@ -1,26 +1,33 @@
 """The store that a data set is written to: made aside, and put in its place when it is complete.
 
 What is new is written in a hidden directory beside the target, and comes to its place by a rename.
-A job that is killed leaves the directory, and the target as it was.
+A job that is killed leaves the directory, and the target as it was. A file system that cannot
+exchange two names has, for a moment, neither the former store nor the new one in its place.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from penstock._errors import (
     DamagedError,
+    Error,
     ExistsError,
+    FullError,
+    IoError,
     MissingError,
+    ReadOnlyError,
     UnsupportedError,
     error_of,
     schema_error,
@@ -31,6 +38,8 @@ from penstock._schema import HDF5, Chunks, Disk, NetCDF
 from penstock._xarray_encode import Form
 
 Mode: TypeAlias = Literal["w-", "w", "a"]
+
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 SUFFIXES: dict[str, Form] = {
     **dict.fromkeys((".h5", ".hdf5", ".he5"), "hdf5"),
@@ -72,7 +81,7 @@ class Target:
     def __init__(self, path: str, mode: Mode, sync: bool) -> None:
         if mode not in ("w-", "w", "a"):
             raise schema_error(f'{shown(mode)} is no mode: use "w-", "w" or "a"')
-        self.path, self.mode, self.form = path.rstrip("/"), mode, form_of(path.rstrip("/"))
+        self.path, self.mode, self.form = os.path.realpath(path), mode, form_of(path.rstrip("/"))
         self._sync = sync
         self._aside: str | None = None
         if mode == "w-":
@@ -84,13 +93,16 @@ class Target:
         parent, name = os.path.split(self.path)
         if not os.path.isdir(parent):
             raise error_of(MissingError.kind, "there is no such directory", parent)
-        if self.mode == "a" and os.path.exists(self.path):
-            at = self.path
-        else:
-            self._aside = tempfile.mkdtemp(prefix=f".{name}.new~", dir=parent)
-            at = os.path.join(self._aside, name)
-        if self.form == "zarr":
-            _make_group(at, attrs)
+        with _errors_of(self.path):
+            if self.mode == "a" and os.path.exists(self.path):
+                at = self.path
+            else:
+                self._aside = tempfile.mkdtemp(prefix=f".{name}.new~", dir=parent)
+                at = os.path.join(self._aside, name)
+            if self.form == "zarr":
+                _make_group(at, attrs)
+        if self.form != "zarr" and attrs:
+            _h5py(self.path)
         return at
 
     def finish(self, at: str, attrs: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
@@ -106,27 +118,32 @@ class Target:
             Attributes of variables that JSON has no type for.
         """
         if self.form != "zarr":
-            _add_hdf5_attributes(at, {"/": attrs, **typed})
+            with _errors_of(self.path):
+                _add_hdf5_attributes(at, {"/": attrs, **typed})
         if self._aside is None:
             return
         if self.mode == "w-":
             self._check_nothing_is_there()
-        if os.path.isdir(self.path) and not os.path.islink(self.path):
-            former = os.path.join(self._aside, "former")
-            os.rename(self.path, former)
-            try:
+        with _errors_of(self.path):
+            if not os.path.lexists(self.path):
                 os.rename(at, self.path)
-            except OSError:
-                os.rename(former, self.path)
-                raise
-        else:
-            os.replace(at, self.path)
-        if self._sync:
-            directory = os.open(os.path.dirname(self.path), os.O_RDONLY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            elif not _exchange(at, self.path):
+                self._replace(at)
+            if self._sync:
+                _sync(os.path.dirname(self.path))
+
+    def _replace(self, at: str) -> None:
+        """Put the store in the place of another by two renames, where one cannot exchange them."""
+        aside, self._aside = self._aside, None  # what was there is kept until it is replaced
+        former = f"{at}.former"
+        os.rename(self.path, former)
+        try:
+            os.rename(at, self.path)
+        except OSError:
+            os.rename(former, self.path)
+            raise
+        finally:
+            self._aside = aside if os.path.lexists(self.path) else None
 
     def clear(self) -> None:
         """Remove what is left aside."""
@@ -141,8 +158,10 @@ class Target:
 
 def _make_group(at: str, attrs: Mapping[str, Any]) -> None:
     """Make a Zarr group, or give one that is there more attributes."""
-    os.makedirs(at, exist_ok=True)
     metadata = os.path.join(at, "zarr.json")
+    os.makedirs(at, exist_ok=True)
+    if os.listdir(at) and not os.path.exists(metadata):
+        raise schema_error(f"{at} is there, and no group of Zarr's format 3, to add to")
     directory = os.open(at, os.O_RDONLY)
     try:
         # Writers of arrays change the metadata, too. A file system may have no locks.
@@ -168,6 +187,43 @@ def _make_group(at: str, attrs: Mapping[str, Any]) -> None:
         os.close(directory)
 
 
+@contextlib.contextmanager
+def _errors_of(path: str) -> Iterator[None]:
+    """What the operating system refuses is one of Penstock's errors."""
+    try:
+        yield
+    except Error:
+        raise
+    except OSError as error:
+        kinds = {errno.ENOSPC: FullError, errno.EDQUOT: FullError, errno.ENOENT: MissingError}
+        kind = kinds.get(error.errno or 0, IoError)
+        if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+            kind = ReadOnlyError
+        raise error_of(kind.kind, error.strerror or str(error), path) from error
+
+
+def _exchange(one: str, other: str) -> bool:
+    """Exchange two paths at one moment; False where the file system cannot."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    paths = [ctypes.c_char_p(os.fsencode(path)) for path in (one, other)]
+    if rename(AT_FDCWD, paths[0], AT_FDCWD, paths[1], RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), other)
+
+
+def _sync(directory: str) -> None:
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
 def typed_attributes(attrs: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes that HDF5 has types for, and JSON has not."""
     return {name: value for name, value in attrs.items() if _is_typed(value)}
@@ -184,12 +240,17 @@ def _add_hdf5_attributes(path: str, attrs: Mapping[str, Mapping[str, Any]]) -> N
     wanted = {name: each for name, each in attrs.items() if each}
     if not wanted:
         return
-    try:
-        import h5py
-    except ImportError as error:
-        cause = f"attributes of {', '.join(wanted)} in an HDF5 file need h5py, which is not there"
-        raise error_of(UnsupportedError.kind, cause, path) from error
-    with h5py.File(path, "r+") as file:
+    with _h5py(path).File(path, "r+") as file:
         for name, values in wanted.items():
             for key, value in values.items():
                 file[name].attrs[key] = value
+
+
+def _h5py(path: str) -> Any:
+    """The package that adds attributes which Penstock itself cannot write."""
+    try:
+        import h5py
+    except ImportError as error:
+        cause = "attributes of the file, and of types that JSON has not, need h5py: install it"
+        raise error_of(UnsupportedError.kind, cause, path) from error
+    return h5py

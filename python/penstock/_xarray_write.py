@@ -45,7 +45,6 @@ from penstock._xarray_target import Target, disk_of, typed_attributes
 CHUNK_BYTES = 64 << 20
 """The most bytes of a chunk that nobody has asked for."""
 
-Chunk: TypeAlias = Mapping[str, int | None] | Sequence[int | None] | int | None
 ChunkChoice: TypeAlias = Mapping[str, Any] | None
 
 
@@ -109,6 +108,8 @@ class Item:
     """None on a rank that has nothing of it."""
     is_lazy: bool
     """Whether it is not in memory on some rank."""
+    itemsize: int
+    """Bytes of an element, stored or not, whichever is more."""
     whole: tuple[int, ...]
     boxes: list[Box]
     writers: list[int]
@@ -133,14 +134,14 @@ class Item:
             fill_value=None if fill is None else np.frombuffer(fill, self.dtype)[0],
         )
 
-    def rounds(self, memory: int) -> list[list[Box | None]]:
-        """The pieces of all ranks, of which each has one a round at most."""
-        limit = max(memory // self.dtype.itemsize, 1)
+    def rounds(self, rank: int, memory: int) -> list[Box | None]:
+        """The pieces of a rank, one a round, and None for rounds that other ranks alone have."""
+        limit = max(memory // self.itemsize, 1)
         if not self.is_lazy:
             limit = max(math.prod(self.whole), 1)
-        each = [pieces_of(box, self.chunk, limit) for box in self.boxes]
-        count = max(map(len, each), default=0)
-        return [[p[k] if k < len(p) else None for p in each] for k in range(count)]
+        count = max(len(pieces_of(box, self.chunk, limit)) for box in set(self.boxes))
+        own = pieces_of(self.boxes[rank], self.chunk, limit)
+        return [*own, *[None] * (count - len(own))]
 
 
 def write_whole(
@@ -186,26 +187,35 @@ def _planned(
             if _has_part(placement, variable.dims, ranks.rank)
         },
     )
+    same_settings(ranks, target.path, (settings, attributes(attrs)))
     told = ranks.together(
         "comparing variables",
-        lambda: (
-            repr((settings, attributes(attrs))),
-            {name: _told(variables[name], encoders.get(name)) for name in variables},
-        ),
+        lambda: {name: _told(variables[name], each) for name, each in encoders.items()},
     )
-    if any(each[0] != told[0][0] for each in told):
-        cause = "ranks have different attributes of the data set, or write with other options"
-        raise error_of(MismatchError.kind, cause, target.path)
     names = [str(name) for name in everyone[0].dims]
-    agreed = same_on_all(names, [{n: each[n][0] for n in names} for _, each in told])
+    having = {name: [each[name] for each in told if name in each] for name in names}
+    agreed = same_on_all({name: [each.stored for each in having[name]] for name in names})
     items = []
     for name in names:
-        hints = [each[name][1] for _, each in told]
-        lazy = any(each[name][2] for _, each in told)
-        item = _item(name, agreed[name], placement, encoders.get(name), lazy)
-        items.append(_arranged(item, hints, target, settings))
-    typed = {f"/{name}": typed_attributes(each.attrs) for name, each in encoders.items()}
+        stored, encoder = agreed[name], encoders.get(name)
+        item = _item(name, stored, placement, encoder, having[name])
+        hint = next((each.chunk for each in having[name] if each.chunk is not None), None)
+        items.append(_arranged(item, hint, target, settings))
+    typed = {f"/{name}": having[name][0].typed for name in names}
     return items, attrs, typed
+
+
+def same_settings(ranks: Ranks, path: str, settings: object) -> None:
+    """Refuse ranks whose settings are not the same. Collective.
+
+    Raises
+    ------
+    MismatchError
+        When they are not.
+    """
+    if len(set(ranks.together("comparing options", lambda: repr(settings)))) > 1:
+        cause = "ranks have different attributes of the data set, or write with other options"
+        raise error_of(MismatchError.kind, cause, path)
 
 
 def _has_part(placement: Placement, dims: Sequence[Any], rank: int) -> bool:
@@ -214,20 +224,27 @@ def _has_part(placement: Placement, dims: Sequence[Any], rank: int) -> bool:
     return has[rank] or not any(has)
 
 
-Told: TypeAlias = tuple[Stored | None, tuple[int, ...] | None, bool]
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """Told is what a rank with a part of a variable tells the others of it."""
+
+    stored: Stored
+    chunk: tuple[int, ...] | None
+    """The chunks that its encoding, or dask, has."""
+    is_lazy: bool
+    itemsize: int
+    typed: dict[str, Any]
 
 
-def _told(variable: Variable, encoder: Encoder | None) -> Told:
-    """What a rank says of a variable: how it is stored, in which chunks, and if it is lazy."""
-    if encoder is None:
-        return None, None, False
+def _told(variable: Variable, encoder: Encoder) -> Told:
     wanted = variable.encoding.get("chunks") or variable.encoding.get("chunksizes")
     if wanted is None and variable.chunks is not None:
         wanted = tuple(max(sizes, default=1) for sizes in variable.chunks)
     hint = None
     if isinstance(wanted, Sequence) and len(wanted) == variable.ndim:
         hint = tuple(map(int, wanted)) if all(map(_is_extent, wanted)) else None
-    return encoder.stored, hint, encoder.is_lazy
+    typed = typed_attributes(encoder.attrs)
+    return Told(encoder.stored, hint, encoder.is_lazy, encoder.itemsize, typed)
 
 
 def _is_extent(extent: object) -> bool:
@@ -235,19 +252,21 @@ def _is_extent(extent: object) -> bool:
 
 
 def _item(
-    name: str, stored: Stored, placement: Placement, encoder: Encoder | None, is_lazy: bool
+    name: str,
+    stored: Stored,
+    placement: Placement,
+    encoder: Encoder | None,
+    told: Sequence[Told],
 ) -> Item:
     whole = tuple(placement.whole[dim] for dim in stored.dims)
     boxes, writers = placement.boxes(stored.dims), placement.writers(stored.dims)
-    return Item(name, stored, encoder, is_lazy, whole, boxes, writers)
+    is_lazy, itemsize = any(each.is_lazy for each in told), max(each.itemsize for each in told)
+    return Item(name, stored, encoder, is_lazy, itemsize, whole, boxes, writers)
 
 
-def _arranged(
-    item: Item, hints: Sequence[tuple[int, ...] | None], target: Target, settings: Settings
-) -> Item:
+def _arranged(item: Item, hint: tuple[int, ...] | None, target: Target, settings: Settings) -> Item:
     """An item with its chunks and its disk schema."""
     asked = _asked(item, settings.chunks)
-    hint = next((each for each in hints if each is not None), None)
     base = hint or _whole_chunk(item)
     extents = tuple(
         max(min(base[axis] if extent is None else extent, item.whole[axis]), 1)
@@ -301,11 +320,11 @@ def _whole_chunk(item: Item) -> tuple[int, ...]:
 
 def _write(session: Session, ranks: Ranks, at: str, item: Item, settings: Settings) -> list[Report]:
     """Make the array of a variable, and write it."""
-    array, rounds = item.array(), item.rounds(settings.memory)
+    array, rounds = item.array(), item.rounds(ranks.rank, settings.memory)
     if item.is_lazy and not settings.compute:
         return [session.write(at, array, [])]
     if len(rounds) <= 1:
-        boxes, local = taken(ranks, item, rounds[0] if rounds else [None] * ranks.size)
+        boxes, local = taken(ranks, item, rounds[0] if rounds else None)
         return [session.write(at, array.with_memory(boxes), local)]
     if isinstance(item.disk, HDF5) and item.disk.filters != "none":
         cause = (
@@ -317,7 +336,7 @@ def _write(session: Session, ranks: Ranks, at: str, item: Item, settings: Settin
 
 
 def _pieces(
-    session: Session, ranks: Ranks, at: str, item: Item, rounds: list[list[Box | None]]
+    session: Session, ranks: Ranks, at: str, item: Item, rounds: Sequence[Box | None]
 ) -> list[Report]:
     """Write pieces of an array that is there, one of each rank at a time."""
     reports = []
@@ -333,10 +352,8 @@ def _pieces(
     return reports
 
 
-def taken(
-    ranks: Ranks, item: Item, boxes: Sequence[Box | None]
-) -> tuple[list[Boxes], list[np.ndarray]]:
-    """The box of this rank and its elements, in lists, which are empty where another rank writes
+def taken(ranks: Ranks, item: Item, mine: Box | None) -> tuple[list[Boxes], list[np.ndarray]]:
+    """A box of this rank and its elements, in lists, which are empty where another rank writes
     them. Collective.
 
     Raises
@@ -344,7 +361,7 @@ def taken(
     MismatchError
         When ranks hold different elements of one box.
     """
-    mine, own = boxes[ranks.rank], item.boxes[ranks.rank]
+    own = item.boxes[ranks.rank]
     kept: list[np.ndarray] = []
 
     def take() -> bytes | None:
@@ -356,7 +373,7 @@ def taken(
         )
         kept.append(item.encoder.piece(region))
         is_shared = item.writers.count(item.writers[ranks.rank]) > 1
-        return hashlib.sha256(kept[0].tobytes()).digest() if is_shared else None
+        return _digest(kept[0]) if is_shared else None
 
     digests = ranks.together(f"computing '{item.name}'", take)
     for rank, writer in enumerate(item.writers):
@@ -366,6 +383,10 @@ def taken(
     if mine is None or item.writers[ranks.rank] != ranks.rank:
         return [], []
     return [Boxes(*mine)], kept
+
+
+def _digest(values: np.ndarray) -> bytes:
+    return hashlib.sha256(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data).digest()
 
 
 def total(moved: Sequence[Sequence[Report]], seconds: float, servers: int) -> Report:
