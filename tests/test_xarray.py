@@ -124,6 +124,16 @@ def test_groups_of_penstock(tmp_path):
     assert state.u.values.tolist() == list(range(6))
 
 
+def test_a_store_on_the_disks_of_servers(tmp_path):
+    for server in range(2):
+        (tmp_path / f"disk{server}").mkdir()
+    path = tmp_path / "disk{server}" / "run.zarr"
+    u = ps.Array("u", (8,), "f4", dims=("x",), disk=ps.Chunks(2))
+    with ps.Session(servers=2) as s:
+        s.write(path, u, np.arange(8, dtype="f4"))
+    assert opened(path).u[::-3].values.tolist() == [7, 4, 1]
+
+
 @pytest.mark.parametrize(
     "disk",
     [

@@ -41,3 +41,33 @@ def test_the_job_of_the_page(tmp_path):
     )
     found = xr.open_dataset(tmp_path / "job.zarr", engine=penstock.xarray.Backend)
     assert found.u.mean("x").values.tolist() == [0.0] * 10 + [1.0] * 10 + [2.0] * 10
+
+
+POOL = """
+import numpy as np
+import xarray as xr
+from mpi4py.futures import MPIPoolExecutor
+
+import penstock.xarray
+
+
+def task(first):
+    part = xr.Dataset({"u": ("x", np.arange(first, first + 7))})
+    part.penstock.write("run.zarr", region={"x": slice(first, first + 7)})
+
+
+if __name__ == "__main__":
+    whole = xr.Dataset({"u": ("x", np.full(70, -1))})
+    whole.penstock.write("run.zarr", chunks={"x": 20})
+    with MPIPoolExecutor() as pool:
+        list(pool.map(task, range(0, 70, 7)))
+"""
+
+
+def test_workers_of_mpi4py_futures_write_regions(tmp_path):
+    (tmp_path / "pool.py").write_text(POOL)
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    command = [mpiexec, "-n", "4", sys.executable, "-m", "mpi4py.futures", "pool.py"]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    found = xr.open_dataset(tmp_path / "run.zarr", engine=penstock.xarray.Backend)
+    assert found.u.values.tolist() == list(range(70))

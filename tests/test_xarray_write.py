@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 
 import cftime
 import h5py
@@ -480,6 +482,24 @@ def test_tasks_that_share_chunks_lose_nothing(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
+    look(path, whole)
+
+
+def write_seven(task: tuple[str, int]) -> None:
+    """The task of a process of its own, which finds it here."""
+    path, first = task
+    rows = np.arange(first, first + 7)
+    part = xr.Dataset({"u": ("x", rows)}, coords={"x": rows})
+    part.penstock.write(path, region="auto", sync=False)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_processes_that_share_chunks_lose_nothing(tmp_path, form):
+    path = tmp_path / f"run.{form}"
+    whole = xr.Dataset({"u": ("x", np.arange(140))}, coords={"x": np.arange(140)})
+    (whole * 0 - 1).penstock.write(path, chunks={"x": 20})
+    with ProcessPoolExecutor(3, get_context("spawn")) as pool:
+        list(pool.map(write_seven, [(str(path), first) for first in range(0, 140, 7)]))
     look(path, whole)
 
 

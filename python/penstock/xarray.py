@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Accessor", "Backend"]
 
 WAIT_SECONDS = 600.0
+"""How long a region waits for other writers: longer than many tasks before it take."""
 
 
 class Backend(BackendEntrypoint):
@@ -59,7 +60,6 @@ class Backend(BackendEntrypoint):
     """
 
     description = "Zarr, HDF5 and NetCDF-4, read by the servers of Penstock"
-    url = "docs/xarray.md"
     supports_groups = True
     open_dataset_parameters = (
         "filename_or_obj",
