@@ -111,7 +111,7 @@ def test_groups_of_penstock(tmp_path):
     )
     with ps.Session() as s:
         s.timestep(group, {"u": np.arange(6, dtype="f4")}, time=1.0)
-        before = opened(group.path, drop_variables="name", chunks={})
+        before = opened(group.path, drop_variables="name")
         s.timestep(group, {"u": np.arange(6, dtype="f4") + 1}, time=2.0)
         s.checkpoint(group, {"u": np.arange(6, dtype="f4")}, step=7)
     with xr.open_zarr(group.path, drop_variables="name") as theirs:

@@ -23,7 +23,7 @@ def of_this_class(block: str) -> str:
 
 
 def test_the_page_without_mpi(tmp_path, monkeypatch):
-    pytest.importorskip("netCDF4")
+    pytest.importorskip("dask")
     monkeypatch.chdir(tmp_path)
     program = [of_this_class(block) for block in BLOCKS if "mpi4py" not in block]
     assert len(program) == 5
