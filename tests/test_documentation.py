@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
+import penstock.xarray
 
-MODULES = (ps, ps.testing)
+MODULES = (ps, ps.testing, penstock.xarray)
 PUBLIC = {
     f"{module.__name__}.{name}": getattr(module, name)
     for module in MODULES
@@ -25,8 +26,9 @@ CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thin
 RESULTS = (
     *(ps.Report, ps.CopyReport, ps.Verified, ps.Node, ps.State, ps.OpenArray, ps.Split),
     *(ps.File, ps.FileStat, ps.Rebalanced, ps.Request, ps.Subfile, ps.Usage),
+    penstock.xarray.Backend,
 )
-"""Classes whose objects Penstock makes: what they hold are attributes, not parameters."""
+"""Classes whose objects Penstock or xarray makes: what they hold are attributes, not parameters."""
 
 
 def methods() -> Iterator[tuple[str, Any]]:

@@ -53,6 +53,7 @@ from penstock._group import Group, State
 from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
 from penstock._options import SessionOptions
+from penstock._rechunk import rechunk
 from penstock._report import Report
 from penstock._run import run
 from penstock._schema import HDF5, Array, Boxes, Chunks, Distribution, NetCDF, RowMajor
@@ -117,6 +118,7 @@ __all__ = [
     "copy",
     "info",
     "ls",
+    "rechunk",
     "repair",
     "run",
     "testing",

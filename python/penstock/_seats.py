@@ -41,3 +41,14 @@ def open_seat(options: SessionOptions) -> _core.PySession:
     if seat is None:
         (seat,) = _core.seats(1, options._argument(dedicated=True))
     return seat.open()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Let sessions that this thread opens in the block be machines of their own, also where the
+    thread is a rank that `run` has started."""
+    seat, _thread.seat = _thread.seat, None
+    try:
+        yield
+    finally:
+        _thread.seat = seat
