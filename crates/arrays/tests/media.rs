@@ -18,7 +18,7 @@ use penstock_arrays::{
     ArraySchema, ElementType, Fill, Keys, Pending, Storage, StoredArray, Target,
 };
 use penstock_engine::Kind;
-use penstock_layout::{Block, DiskSchema};
+use penstock_layout::{Block, DiskSchema, Split};
 use penstock_machines::Medium;
 
 /// What is done with a medium while it is open for writing.
@@ -78,6 +78,12 @@ fn around(
     medium
 }
 
+/// Whether an array is written to a bucket.
+fn is_in_bucket(pending: &Pending) -> bool {
+    let about = format!("{:?}", pending.target());
+    about.contains("memory://")
+}
+
 /// The sums of all objects; some are known.
 fn known(disk: &DiskSchema, sums: &[(u64, u32)]) -> Vec<Option<u32>> {
     let mut known = vec![None; disk.objects() as usize];
@@ -89,7 +95,10 @@ fn known(disk: &DiskSchema, sums: &[(u64, u32)]) -> Vec<Option<u32>> {
 impl Case {
     /// A medium that is open for writing.
     fn write(pending: &Pending, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) -> Self {
-        let disk = schema.disk_schema(20).unwrap();
+        let mut disk = schema.disk_schema(20).unwrap();
+        if is_in_bucket(pending) {
+            disk = disk.split(Split::Whole).unwrap(); // as a call writes it
+        }
         let mut target = pending.target().clone();
         if wrapping.contains(&LeavesOut) {
             target = target.leaving_out(schema.fill.element(schema.element));
@@ -347,16 +356,41 @@ fn run_in_place(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u
 
 fn run_all(schemas: impl IntoIterator<Item = ArraySchema>) {
     let directory = place();
+    run_all_in(directory.path(), schemas);
+}
+
+/// Runs all in a directory, or in a bucket.
+fn run_all_in(place: &Path, schemas: impl IntoIterator<Item = ArraySchema>) {
     let mut seed = 0;
     for schema in schemas {
         for wrapping in WRAPPINGS {
             seed += 1;
-            let path = directory.path().join(seed.to_string());
+            let path = place.join(seed.to_string());
             run(&path, &schema, wrapping, seed);
-            let path = directory.path().join(format!("{seed}-in-place"));
+            let path = place.join(format!("{seed}-in-place"));
             run_in_place(&path, &schema, wrapping, seed);
         }
     }
+}
+
+#[test]
+fn chunks_in_a_bucket_through_every_wrapper() {
+    let fill = Fill::new(ElementType::I2, &[3, 9]).unwrap();
+    let disks = [
+        chunks(&[4, 6], None, "none"),
+        chunks(&[4, 6], None, "zstd:1"),
+        chunks(&[4, 6], Some(&[2, 3]), "none"),
+        chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
+        listed(&[3, 4, 2], &[5, 2], None, "none"),
+        listed(&[2, 4, 8], &[3, 9], Some(&[1, 3]), "crc32c"),
+    ];
+    let schemas = disks.map(|disk| schema(&[9, 7], ElementType::I2, disk));
+    run_all_in(Path::new("memory://media"), schemas.clone());
+    let filled = schemas.map(|schema| ArraySchema {
+        fill: fill.clone(),
+        ..schema
+    });
+    run_all_in(Path::new("memory://media-filled"), filled);
 }
 
 #[test]
