@@ -124,6 +124,7 @@ impl ArrayCall {
             }
             schema.disk = Storage::plain_chunks(chunk);
         }
+        schema.disk = schema.disk.of_shape(&schema.shape);
         schema
     }
 
