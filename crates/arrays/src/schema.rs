@@ -143,8 +143,8 @@ impl Storage {
         }
     }
 
-    /// The storage of a new array of this shape: HDF5 has no chunk that is larger than an array that
-    /// does not grow.
+    /// The storage of a new array of this shape: HDF5 has no chunk that is larger than an array
+    /// that does not grow.
     #[must_use]
     pub fn of_shape(mut self, shape: &[u64]) -> Self {
         if let Self::Hdf5 {

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | [`pending`](Pending) | an array being written: what the root does before and after the servers |
 //! | `place` | the place of an array, and how the array comes there |
-//! | `dataset` | the place of a dataset in an HDF5 file |
+//! | `dataset` | the place of datasets in an HDF5 file |
+//! | `locked` | an HDF5 file that is there, and that this process alone changes |
 //! | `checks` | checks that an array may go to a path |
 //! | `change` | changes a part of an array |
+//! | `part` | changes a part of a dataset of an HDF5 file |
 //! | `update` | keeps an array that is changed in place from other writers |
 //! | `copy_target` | the target of a copy, which goes on where a killed process has stopped |
 //!
@@ -27,11 +29,14 @@ mod change;
 pub(crate) mod checks;
 mod copy_target;
 mod dataset;
+mod locked;
+mod part;
 mod pending;
 mod place;
 mod update;
 
 pub(crate) use copy_target::{CopyTarget, Goal, Slab, TreeNode};
+pub(crate) use dataset::{FileArray, FileGoal, FileGroup, FileObject};
 pub use pending::{Keys, Leftover, Pending};
 pub(crate) use place::lock_group;
 pub use update::Updatable;

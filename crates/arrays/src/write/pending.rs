@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 
 use super::checks::{check_file, check_group, check_parts, resolve};
-use super::dataset::DatasetPlace;
+use super::dataset::FilePlace;
 use super::place::{Place, SIDECAR};
 use crate::dtype::ByteOrder;
 use crate::formats::parts::part_path;
@@ -112,7 +112,7 @@ impl Pending {
     ) -> Result<Self> {
         let temporary = place.temporary()?;
         let form = match &place {
-            Place::Dataset(place) => place.lay_out(&temporary)?,
+            Place::InFile(place) => place.lay_out(&temporary, false)?.remove(0),
             _ => lay_out(&temporary, schema, keys, spread, false)?,
         };
         Ok(Self::new(temporary, Target::new(form), place))
@@ -150,7 +150,7 @@ impl Pending {
 
     /// The files that the root has made for the servers, and that are yet to be synced.
     pub(super) fn laid_out(&self) -> Vec<PathBuf> {
-        if matches!(self.place, Place::Dataset(_)) {
+        if matches!(self.place, Place::InFile(_) | Place::PartInFile(_)) {
             return Vec::new(); // its place syncs what it makes
         }
         let data = self.temporary.data();
@@ -172,7 +172,7 @@ pub(super) fn place_of(path: &Path, schema: &ArraySchema) -> Result<Place> {
         Storage::Parts(dists, mesh) => {
             parts_at(resolve(path)?, schema, &part_mesh(dists, mesh), true)
         }
-        Storage::Hdf5 { .. } => Ok(Place::Dataset(Box::new(DatasetPlace::new(path, schema)?))),
+        Storage::Hdf5 { .. } => Ok(Place::InFile(Box::new(FilePlace::new(path, schema)?))),
     }
 }
 
