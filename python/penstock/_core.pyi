@@ -113,9 +113,11 @@ class _CopyArgument(TypedDict):
     chunks: str | None
     subchunks: str | None
     codec: str | None
+    filters: str | None
     memory_bytes: int
     drop_attributes: bool
     overwrite: bool
+    skip_unsupported: bool
 
 class _Copied(TypedDict):
     bytes: int
@@ -125,6 +127,7 @@ class _Copied(TypedDict):
     slabs_found: int
     arrays: list[str]
     as_they_are: list[str]
+    skipped: list[str]
 
 class _Verified(TypedDict):
     timesteps: int

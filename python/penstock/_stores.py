@@ -30,12 +30,14 @@ class CopyOptions(TypedDict, total=False):
     chunks: ChunkExtents | None
     subchunks: ChunkExtents | None
     codec: str | None
+    filters: str | None
     row_major: bool
     shape: Extents | None
     dtype: npt.DTypeLike | None
     memory: int
     overwrite: bool
     drop_attributes: bool
+    skip_unsupported: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +57,10 @@ class CopyReport:
     arrays : tuple of str
         The arrays that were copied, by their paths in the source.
     as_they_are : tuple of str
-        Arrays that Penstock does not understand: their chunk files are as they were.
+        What Penstock does not understand, and is as it was: arrays with their chunk files, objects
+        of HDF5.
+    skipped : tuple of str
+        What was left out, as `skip_unsupported` allows.
     """
 
     bytes: int
@@ -65,6 +70,7 @@ class CopyReport:
     slabs_found: int
     arrays: tuple[str, ...]
     as_they_are: tuple[str, ...]
+    skipped: tuple[str, ...]
 
     @classmethod
     def _of(cls, copied: _core._Copied) -> Self:
@@ -76,6 +82,7 @@ class CopyReport:
             slabs_found=copied["slabs_found"],
             arrays=tuple(copied["arrays"]),
             as_they_are=tuple(copied["as_they_are"]),
+            skipped=tuple(copied["skipped"]),
         )
 
 
@@ -93,11 +100,14 @@ def copy(
     Parameters
     ----------
     source : path
-        A Zarr array or group (format 2 or 3), a `.npy` file, a raw file, or a directory of parts.
+        A Zarr array or group (format 2 or 3), an HDF5 or NetCDF-4 file, or a group or dataset of
+        one (`run.h5:/fields/u`), a `.npy` file, a raw file, or a directory of parts.
     target : path
         What is made of it. Of a group a group with all that is in it: arrays, groups, attributes,
         checkpoints, in Zarr's format 3. Of a Zarr array that is in no group the same. Of any other
-        array one of a Zarr group, which is made if it is not there; or a file.
+        array one of a Zarr group, which is made if it is not there; or a file. What ends in `.h5`,
+        `.hdf5` or `.he5` is an HDF5 file with all of it, what ends in `.nc` or `.nc4` one of
+        NetCDF-4; `out.h5:/fields/u` is a dataset of one, or a group.
     arrays : str or sequence of str, optional
         Only these arrays of the source, by their paths in it. One of them goes into a group that
         is there.
@@ -110,6 +120,9 @@ def copy(
         Extents of the sub-chunks of a chunk, which is then a shard.
     codec : str, optional
         As of `Chunks`. Default: the source's.
+    filters : str, optional
+        As of `HDF5`, in a file of HDF5. Default: the source's, or "shuffle+deflate" for what Zarr
+        compresses.
     row_major : bool
         One row-major file: `.npy` if its name ends so, otherwise raw with a JSON file beside it.
         It is so, too, where `target` ends in `.npy` and no chunks are said.
@@ -121,6 +134,8 @@ def copy(
         Whether what is at the target is replaced. A target never holds the source, or a part.
     drop_attributes : bool
         Whether attributes are left out where the target has no place for them.
+    skip_unsupported : bool
+        Whether arrays and links are left out for which the target has no place.
     ranks : int
         How many threads share the work. Default: 1, with two servers.
     sync : bool
@@ -144,7 +159,8 @@ def copy(
     -----
     Not collective: one process calls it; `Session.copy` is for all ranks. Chunks that hold nothing
     but the fill value are not stored. An array of a type or codec that Penstock does not
-    understand, such as strings, keeps its chunk files as they are.
+    understand, such as strings, keeps its chunk files as they are, or as a dataset goes from one
+    file of HDF5 to another through the library's memory.
     """
     argument = copy_argument(target, options)
     paths = (os.fspath(source), os.fspath(target))
@@ -168,7 +184,8 @@ def copy_argument(target: Path, options: CopyOptions) -> _core._CopyArgument:
     is_npy = os.fspath(target).endswith(".npy")
     row_major = options.get("row_major", False) or (is_npy and chunks is None)
     codec = options.get("codec")
-    if row_major and not (chunks is subchunks is codec is None):
+    filters = options.get("filters")
+    if row_major and not (chunks is subchunks is codec is filters is None):
         raise schema_error("a row-major file has neither chunks nor a codec")
     shape, dtype = options.get("shape"), options.get("dtype")
     if (shape is None) != (dtype is None):
@@ -184,9 +201,11 @@ def copy_argument(target: Path, options: CopyOptions) -> _core._CopyArgument:
         "chunks": chunks,
         "subchunks": subchunks,
         "codec": codec,
+        "filters": filters,
         "memory_bytes": options.get("memory", _core.COPY_MEMORY_BYTES),
         "drop_attributes": bool(options.get("drop_attributes", False)),
         "overwrite": bool(options.get("overwrite", False)),
+        "skip_unsupported": bool(options.get("skip_unsupported", False)),
     }
 
 

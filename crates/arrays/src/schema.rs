@@ -170,6 +170,21 @@ impl Storage {
         matches!(self, Self::Natural | Self::Shares { .. })
     }
 
+    /// The storage of a new array of this shape: HDF5 has no chunk that is larger than an array
+    /// that does not grow.
+    #[must_use]
+    pub fn of_shape(mut self, shape: &[u64]) -> Self {
+        if let Self::Hdf5 {
+            chunk: Some(chunk), ..
+        } = &mut self
+        {
+            for (extent, &n) in chunk.iter_mut().zip(shape) {
+                *extent = n.max(1).min(*extent);
+            }
+        }
+        self
+    }
+
     /// Whether several ranks can write runs of bytes of one object at once: elements lie as they
     /// are, and no index locates them.
     pub fn writes_parts(&self) -> bool {
@@ -316,16 +331,7 @@ impl ArraySchema {
                 ..
             } => {
                 let filters = filters::parse(filters, self.element)?;
-                // HDF5 has no chunk that is larger than the array.
-                let extents = chunk
-                    .iter()
-                    .zip(&self.shape)
-                    .map(|(&c, &n)| c.min(n.max(1)));
-                let extents: Vec<u64> = match chunk.len() == self.shape.len() {
-                    true => extents.collect(),
-                    false => chunk.clone(),
-                };
-                let chunked = DiskSchema::chunked(&self.shape, width, &extents);
+                let chunked = DiskSchema::chunked(&self.shape, width, chunk);
                 let split = match filters.is_empty() {
                     true => contiguous,
                     false => Split::Whole,

@@ -6,9 +6,11 @@
 //! | `place` | the place of an array, and how the array comes there |
 //! | `objects` | the place of an array in a bucket |
 //! | `lease` | keeps a place in a bucket from other writers |
-//! | `dataset` | the place of a dataset in an HDF5 file |
+//! | `dataset` | the place of datasets in an HDF5 file |
+//! | `locked` | an HDF5 file that is there, and that this process alone changes |
 //! | `checks` | checks that an array may go to a path |
 //! | `change` | changes a part of an array |
+//! | `part` | changes a part of a dataset of an HDF5 file |
 //! | `update` | keeps an array that is changed in place from other writers |
 //! | `copy_target` | the target of a copy, which goes on where a killed process has stopped |
 //!
@@ -30,12 +32,15 @@ pub(crate) mod checks;
 mod copy_target;
 mod dataset;
 mod lease;
+mod locked;
 mod objects;
+mod part;
 mod pending;
 mod place;
 mod update;
 
 pub(crate) use copy_target::{CopyTarget, Goal, Slab, TreeNode};
+pub(crate) use dataset::{FileArray, FileGoal, FileGroup, FileObject};
 pub use pending::{Keys, Leftover, Pending};
 pub(crate) use place::lock_group;
 pub use update::Updatable;

@@ -1219,14 +1219,18 @@ fn arrays_that_are_replaced() {
     });
 }
 
-#[test]
-fn datasets_of_hdf5_files() {
-    let dataset = |chunk: Option<&[u64]>, filters: &str, is_netcdf| Storage::Hdf5 {
+/// A dataset that is named as its array.
+fn dataset(chunk: Option<&[u64]>, filters: &str, is_netcdf: bool) -> Storage {
+    Storage::Hdf5 {
         dataset: String::new(),
         chunk: chunk.map(<[u64]>::to_vec),
         filters: filters.to_string(),
         is_netcdf,
-    };
+    }
+}
+
+#[test]
+fn datasets_of_hdf5_files() {
     in_all_processes("datasets_of_hdf5_files", || {
         let packed = || dataset(Some(&[2, 3]), "shuffle+deflate:1+fletcher32", false);
         for (old, new) in [
@@ -1276,9 +1280,14 @@ fn parts_of_arrays() {
             flat(Format::Raw),
             flat(Format::Npy),
             parts("BLOCK,*", &[3]),
+            dataset(Some(&[2, 3]), "shuffle+deflate:1+fletcher32", false),
+            dataset(Some(&[5, 4]), "zstd:1", true),
         ] {
             let change = Change {
-                name: "x",
+                name: match disk {
+                    Storage::Hdf5 { .. } => "x.h5",
+                    _ => "x",
+                },
                 old: Some(array(&[5, 4], disk.clone())),
                 new: array(&[5, 4], disk),
                 is_region: true,
@@ -1527,54 +1536,152 @@ fn arrays_that_are_changed_in_place() {
 }
 
 /// A copy that crashes goes on where it stopped, and leaves nothing over.
+/// Copies the arrays `u` and `v` of a store to `name`, which is new and comes whole, or goes on
+/// after a crash.
+fn copies_to(test: &'static str, source: &Path, name: &str, options: &copy::Options) {
+    at_every_change(test, |way, number| {
+        let directory = place();
+        let target = directory.path().join(name);
+        let copy = || {
+            let ended = Mutex::new(Ok(0));
+            assert!(on_threads(RANKS, &SessionOptions::default(), |session| {
+                let copied = session.copy(source, &target, options, &mut |_| Ok(()));
+                *ended.lock().unwrap() = copied.map(|report| report.slabs_found);
+            }));
+            ended.into_inner().unwrap()
+        };
+        crash_after(number);
+        let copied = copy();
+        let has_ended = way.end() <= number;
+        let is_there = target.exists();
+        assert!(is_there || copied.is_err());
+        if !is_there {
+            copy().unwrap();
+        }
+        for name in ["u", "v"] {
+            let (schema, found) = read(&target, Some(name)).unwrap();
+            assert!(found == whole(&schema, 1), "{name} is not what was copied");
+        }
+        // After the rename, a crash may leave the former array.
+        if !is_there {
+            assert_eq!(names(directory.path()), set([name]));
+        }
+        has_ended
+    });
+}
+
+/// A store of the arrays `u` and `v`.
+fn two_arrays(path: &Path, disks: [Storage; 2]) {
+    for (name, disk) in ["u", "v"].into_iter().zip(disks) {
+        let schema = ArraySchema::new(name, &[5, 4], ElementType::F8, disk);
+        write(path, &schema, 1, false).unwrap();
+    }
+}
+
+fn copy_options(form: copy::Form) -> copy::Options {
+    copy::Options {
+        form,
+        memory_bytes: 20 << 20,
+        ..copy::Options::default()
+    }
+}
+
 #[test]
 fn copies() {
     in_all_processes("copies", || {
         let template = place();
         let path = template.path().join("d");
-        for (name, disk) in [
-            ("u", chunks(&[2, 3], None, "none")),
-            ("v", chunks(&[5, 4], Some(&[5, 1]), "zstd:1+crc32c")),
+        two_arrays(
+            &path,
+            [
+                chunks(&[2, 3], None, "none"),
+                chunks(&[5, 4], Some(&[5, 1]), "zstd:1+crc32c"),
+            ],
+        );
+        let options = copy_options(copy::Form::Zarr {
+            chunks: Some("4,2".parse().unwrap()),
+            subchunks: None,
+            codec: None,
+        });
+        copies_to("copies", &path, "copy", &options);
+    });
+}
+
+#[test]
+fn copies_of_and_to_hdf5_files() {
+    let test = "copies_of_and_to_hdf5_files";
+    in_all_processes(test, || {
+        let template = place();
+        let file = template.path().join("d.h5");
+        let packed = dataset(Some(&[2, 3]), "shuffle+deflate:1", false);
+        two_arrays(&file, [packed, dataset(None, "none", false)]);
+        for (name, chunks, filters) in [
+            ("copy.h5", None, None),
+            ("copy.nc", Some("2,2"), Some("deflate:1+fletcher32")),
         ] {
-            let schema = ArraySchema::new(name, &[5, 4], ElementType::F8, disk);
-            write(&path, &schema, 1, false).unwrap();
+            let chunks = chunks.map(|extents| extents.parse().unwrap());
+            let filters = filters.map(str::to_string);
+            let form = copy::Form::of(Path::new(name), chunks, None, None, filters);
+            copies_to(test, &file, name, &copy_options(form.unwrap()));
         }
-        let options = copy::Options {
-            form: copy::Form::Zarr {
-                chunks: Some("4,2".parse().unwrap()),
-                subchunks: None,
-                codec: None,
-            },
-            memory_bytes: 20 << 20,
-            ..copy::Options::default()
-        };
-        at_every_change("copies", |way, number| {
+    });
+}
+
+/// What is added to a file that is there is whole, or nothing of it is there.
+#[test]
+fn copies_into_an_hdf5_file_that_is_there() {
+    let test = "copies_into_an_hdf5_file_that_is_there";
+    in_all_processes(test, || {
+        let template = place();
+        let source = template.path().join("d");
+        two_arrays(
+            &source,
+            [
+                chunks(&[2, 3], None, "none"),
+                chunks(&[2, 2], None, "zstd:1"),
+            ],
+        );
+        at_every_change(test, |way, number| {
             let directory = place();
-            let target = directory.path().join("copy");
+            let file = directory.path().join("x.h5");
+            let old = array(&[5, 4], dataset(Some(&[2, 3]), "deflate:1", false));
+            write(&file, &old, 1, false).unwrap();
+            let target = PathBuf::from(format!("{}:/in/it", file.display()));
+            let form = copy::Form::of(&target, None, None, None, None).unwrap();
+            let options = copy::Options {
+                overwrites: false,
+                ..copy_options(form)
+            };
             let copy = || {
-                let ended = Mutex::new(Ok(0));
+                let ended = Mutex::new(None);
                 assert!(on_threads(RANKS, &SessionOptions::default(), |session| {
-                    let copied = session.copy(&path, &target, &options, &mut |_| Ok(()));
-                    *ended.lock().unwrap() = copied.map(|report| report.slabs_found);
+                    let copied = session.copy(&source, &target, &options, &mut |_| Ok(()));
+                    *ended.lock().unwrap() = Some(copied.map(drop));
                 }));
-                ended.into_inner().unwrap()
+                ended.into_inner().unwrap().unwrap()
             };
             crash_after(number);
             let copied = copy();
             let has_ended = way.end() <= number;
-            let is_there = target.exists();
-            assert!(is_there || copied.is_err());
-            if !is_there {
+            let found = read(&file, Some("u")).unwrap();
+            assert!(found.1 == whole(&old, 1), "what was there has changed");
+            let is_there = ["u", "v"].map(|name| {
+                let found = StoredArray::open_dataset(&file, &format!("/in/it/{name}"));
+                let found = found.map(|stored| (stored.schema().clone(), read_stored(&stored)));
+                match found {
+                    Ok((schema, bytes)) => assert!(bytes.unwrap() == whole(&schema, 1)),
+                    Err(error) => {
+                        assert_eq!(error.kind, Kind::Missing, "{error}");
+                        return false;
+                    }
+                }
+                true
+            });
+            assert_eq!(is_there[0], is_there[1], "half of a copy is there");
+            assert!(is_there[0] || copied.is_err());
+            if !is_there[0] {
                 copy().unwrap();
-            }
-            for name in ["u", "v"] {
-                let (schema, found) = read(&target, Some(name)).unwrap();
-                assert!(found == whole(&schema, 1), "{name} is not what was copied");
-                assert!(schema.disk.chunk_rows() == Some(4));
-            }
-            // After the rename, a crash may leave the former array.
-            if !is_there {
-                assert_eq!(names(directory.path()), set(["copy"]));
+                assert_eq!(names(directory.path()), set(["x.h5"]));
             }
             has_ended
         });

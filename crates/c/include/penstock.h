@@ -555,7 +555,7 @@ typedef struct penstock_copy_options {
     const char *name;        /* what the array is called in the target */
     const char *chunks;      /* as `penstock copy --chunks`: "64,64" or "x=64,y=32" */
     const char *subchunks;
-    const char *codec;
+    const char *codec;       /* of an HDF5 or NetCDF-4 file the filters: "shuffle+deflate" */
     const char *row_major;   /* "raw" or "npy": one row-major file */
     size_t raw_dims;         /* of a raw source without a JSON file beside it: dimensions, */
     const uint64_t *raw_shape; /* extents, */

@@ -99,11 +99,9 @@ impl CopyOptions<'_> {
             None => (is_npy && chunks.is_none()).then_some(Format::Npy),
         };
         match format {
-            None => Ok(Form::Zarr {
-                chunks,
-                subchunks,
-                codec,
-            }),
+            // In a file of HDF5 the codec is one of filters.
+            None if Form::is_in_hdf5(target) => Form::of(target, chunks, subchunks, None, codec),
+            None => Form::of(target, chunks, subchunks, codec, None),
             Some(_) if chunks.is_some() || subchunks.is_some() || codec.is_some() => {
                 Err(wrong("a row-major file has neither chunks nor a codec"))
             }
@@ -129,6 +127,7 @@ impl CopyOptions<'_> {
             },
             drops_attributes: is_true(self.drop_attributes),
             overwrites: is_true(self.overwrite),
+            skips_unsupported: false,
         })
     }
 

@@ -317,11 +317,11 @@ pub(crate) struct Gather {
 
 #[derive(Args)]
 pub(crate) struct Copy {
-    /// A Zarr array or group (format 2 or 3) with all of its nodes, a .npy file, a raw file, or a
-    /// directory of parts
+    /// A Zarr array or group (format 2 or 3) with all of its nodes, an HDF5 or NetCDF-4 file, or a
+    /// group or dataset of one (run.h5:/fields/u), a .npy file, a raw file, or a directory of parts
     pub(crate) source: PathBuf,
     /// The copy: a node of the same kind in Zarr's format 3, an array of a Zarr group that exists,
-    /// or a file
+    /// or a file: of HDF5 if its name ends in .h5, .hdf5 or .he5, of NetCDF-4 if in .nc or .nc4
     pub(crate) target: PathBuf,
     /// Only this array of the source, by its path in it; several times for several
     #[arg(long = "array", value_name = "PATH")]
@@ -341,6 +341,10 @@ pub(crate) struct Copy {
     /// wanted, or a list of codecs in JSON as Zarr's metadata have it [default: as in the source]
     #[arg(long, value_name = "CODEC", conflicts_with = "row_major")]
     pub(crate) codec: Option<String>,
+    /// Filters of HDF5: shuffle, deflate[:LEVEL], zstd[:LEVEL], bzip2[:LEVEL] and fletcher32, with
+    /// + between, or none [default: as in the source, or shuffle+deflate for what Zarr compresses]
+    #[arg(long, value_name = "FILTERS", conflicts_with = "row_major")]
+    pub(crate) filters: Option<String>,
     /// One row-major file: .npy if its name ends so, otherwise raw with a JSON file beside it
     #[arg(long, conflicts_with_all = ["chunks", "subchunks"])]
     pub(crate) row_major: bool,
@@ -368,6 +372,9 @@ pub(crate) struct Copy {
     /// Drop attributes if the target has no place for them
     #[arg(long)]
     pub(crate) drop_attributes: bool,
+    /// Leave out what the target has no place for, such as texts and links
+    #[arg(long)]
+    pub(crate) skip_unsupported: bool,
     /// Do not wait for stable storage
     #[arg(long)]
     pub(crate) no_sync: bool,

@@ -70,9 +70,12 @@ fn said(report: &Report) -> String {
     }
     if !report.as_they_are.is_empty() {
         text += &format!(
-            "; kept the chunks of {} as they are, which Penstock does not understand",
+            "; kept {} as they are, which Penstock does not understand",
             report.as_they_are.join(", ")
         );
+    }
+    if !report.skipped.is_empty() {
+        text += &format!("; left out {}", report.skipped.join(", "));
     }
     text + "\n"
 }
@@ -91,17 +94,23 @@ fn options(copy: &Copy) -> Result<Options, Failure> {
         memory_bytes: bytes(&copy.memory)?,
         drops_attributes: copy.drop_attributes,
         overwrites: copy.overwrite,
+        skips_unsupported: copy.skip_unsupported,
     })
 }
 
 fn form(copy: &Copy) -> Result<Form, Failure> {
     let is_npy = copy.target.extension().is_some_and(|end| end == "npy");
     if !copy.row_major && (!is_npy || copy.chunks.is_some()) {
-        return Ok(Form::Zarr {
-            chunks: copy.chunks.clone(),
-            subchunks: copy.subchunks.clone(),
-            codec: copy.codec.clone(),
-        });
+        return Ok(Form::of(
+            &copy.target,
+            copy.chunks.clone(),
+            copy.subchunks.clone(),
+            copy.codec.clone(),
+            copy.filters.clone(),
+        )?);
+    }
+    if copy.filters.is_some() {
+        return Err(Failure::input("a row-major file has no filters"));
     }
     if let Some(codec) = &copy.codec {
         return Err(Failure::input(format!(

@@ -3,8 +3,9 @@
 use std::str::FromStr;
 
 use hdf5_metno::types::{TypeDescriptor, VarLenAscii, VarLenUnicode};
-use hdf5_metno::{Attribute as Stored, Extents, Location};
+use hdf5_metno::{Attribute as Stored, Extents, IndexType, IterationOrder, Location};
 
+use crate::elements::datatype_of;
 use crate::library::{Outcome, attribute_bytes, fill_attribute};
 
 /// An attribute: its elements, and how they lie.
@@ -29,6 +30,9 @@ pub enum Values {
     Floats(Vec<f64>),
     /// Texts.
     Texts(Vec<String>),
+    /// Values of an element type as NumPy writes it, such as `<f4`, as they lie in memory. (What is
+    /// read is one of the others.)
+    Elements(String, Vec<u8>),
 }
 
 /// How texts are stored.
@@ -58,13 +62,27 @@ impl Attribute {
     }
 }
 
-/// The attributes of an object but for those that `is_own` names, in the order of their names. An
-/// attribute of another type than these is `None`.
+/// The names of the attributes of an object, in the order in which they were made if the object
+/// keeps it, and otherwise in the order of the names.
+pub(crate) fn names_of(object: &Location) -> Outcome<Vec<String>> {
+    let mut names = Vec::new();
+    object.iter_attrs(IndexType::Name, IterationOrder::Increasing, |name, info| {
+        names.push((info.creation_order, name.to_string()));
+        Ok(())
+    })?;
+    if names.iter().all(|(order, _)| order.is_some()) {
+        names.sort_by_key(|(order, _)| *order);
+    }
+    Ok(names.into_iter().map(|(_, name)| name).collect())
+}
+
+/// The attributes of an object but for those that `is_own` names, in their order. An attribute of
+/// another type than these is `None`.
 pub(crate) fn attributes_of(
     object: &Location,
     is_own: impl Fn(&str) -> bool,
 ) -> Outcome<Vec<(String, Option<Attribute>)>> {
-    let names = object.attr_names()?.into_iter();
+    let names = names_of(object)?.into_iter();
     let others = names.filter(|name| !is_own(name));
     let read = |name: String| {
         let attribute = read(&object.attr(&name)?)?;
@@ -140,6 +158,11 @@ pub(crate) fn write(
         Values::Floats(values) => {
             let new = object.new_attr::<f64>().shape(extents()).create(name)?;
             new.write_raw(values.as_slice())
+        }
+        Values::Elements(element, bytes) => {
+            let described = &datatype_of(element)?.to_descriptor()?;
+            let builder = object.new_attr_builder().empty_as(described);
+            fill_attribute(&builder.shape(extents()).create(name)?, bytes)
         }
         Values::Texts(texts) => match (texts.as_slice(), form) {
             ([text], TextForm::Fixed) if shape.is_empty() && !text.is_empty() => {

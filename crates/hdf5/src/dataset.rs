@@ -61,7 +61,7 @@ pub struct Chunk {
 }
 
 /// The attributes by which HDF5 and NetCDF describe dimensions.
-fn is_of_dimensions(name: &str) -> bool {
+pub(crate) fn is_of_dimensions(name: &str) -> bool {
     let own = [
         "CLASS",
         "NAME",
@@ -158,7 +158,7 @@ fn fill_bytes(opened: &Opened, element: &Datatype) -> Outcome<Vec<u8>> {
     }
 }
 
-/// The name of a dimension: of its scale, or else its label.
+/// The name of a dimension: of its scale, or else its label, or that of the variable itself.
 fn name_of(opened: &Opened, dimension: usize) -> Outcome<Option<String>> {
     let Ok(dimension) = u32::try_from(dimension) else {
         return Ok(None);
@@ -166,7 +166,14 @@ fn name_of(opened: &Opened, dimension: usize) -> Outcome<Option<String>> {
     if let Some(path) = scale_of(opened, dimension)? {
         return Ok(path.rsplit('/').next().map(str::to_string));
     }
-    Ok(label_of(opened, dimension))
+    if let Some(label) = label_of(opened, dimension) {
+        return Ok(Some(label));
+    }
+    // A scale is the variable of its own dimension.
+    let is_own = opened.ndim() == 1 && library::is_scale(opened)?;
+    let path = opened.name();
+    let name = path.rsplit('/').next().filter(|_| is_own);
+    Ok(name.map(str::to_string))
 }
 
 /// Whether a dataset stands for a dimension without variable.

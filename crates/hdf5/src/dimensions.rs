@@ -5,42 +5,37 @@
 //! it is a dataset without elements, and its attribute `NAME` says so. A dataset finds its
 //! dimensions in its own group and in the groups above.
 
-use hdf5_metno::{Dataset as OpenDataset, Group};
+use hdf5_metno::Dataset as OpenDataset;
 use penstock_engine::{Error, Kind, Result};
 
 use crate::attributes::{self, Attribute, TextForm};
 use crate::dataset::NO_VARIABLE;
 use crate::elements::datatype_of;
-use crate::file::{Hdf5File, NewDataset};
+use crate::file::{FileForm, Hdf5File};
 use crate::library::{self, Creation, Outcome};
 
 /// The attribute with the number of a dimension.
 const NUMBER: &str = "_Netcdf4Dimid";
 
-impl Hdf5File {
-    /// Checks that the dimensions of a new dataset have the lengths that they have in the file.
-    pub(crate) fn check_dimensions(&self, path: &str, new: &NewDataset) -> Result<()> {
-        let (above, own) = path.rsplit_once('/').unwrap_or(("", path));
-        let named = new.dimensions.iter().zip(&new.shape);
-        for (number, (name, &length)) in named.enumerate() {
-            let is_twice = new.dimensions[..number].iter().zip(&new.shape);
-            let same = is_twice.filter(|(other, _)| *other == name);
-            let mut known: Vec<u64> = same.map(|(_, &length)| length).collect();
-            if let Some(scale) = self.scale_above(above, name)
-                && (name != own || new.shape.len() > 1)
-            {
-                known.extend(scale.shape().first().map(|&length| length as u64));
-            }
-            if let Some(&other) = known.iter().find(|&&other| other != length) {
-                let cause = format!(
-                    "the dimension {name:?} of {path} has {length} elements here and {other} in the file"
-                );
-                return Err(Error::new(Kind::Schema, "writing", cause).at(self.path()));
-            }
-        }
-        Ok(())
-    }
+/// Gives a scale its number.
+fn number(scale: &OpenDataset, number: i64) -> Outcome<()> {
+    attributes::write(scale, NUMBER, &Attribute::integer(number), TextForm::Fixed)
+}
 
+/// Whether an attribute of a group belongs to NetCDF.
+pub(crate) fn is_own(name: &str) -> bool {
+    matches!(name, "_NCProperties" | "_nc3_strict")
+}
+
+/// The number of the dimension that a dataset is, if it has one.
+pub(crate) fn number_of(scale: &OpenDataset) -> Outcome<Option<i64>> {
+    match scale.attr(NUMBER) {
+        Ok(number) => number.read_scalar::<i64>().map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+impl Hdf5File {
     /// The scale of a dimension in the group at `path` or one above.
     fn scale_above(&self, path: &str, name: &str) -> Option<OpenDataset> {
         let mut group = path;
@@ -56,73 +51,92 @@ impl Hdf5File {
         }
     }
 
-    /// Gives a new dataset its dimensions; those that are missing are made in its group.
-    pub(crate) fn attach_dimensions(
+    /// Gives the new dataset at `path` one of its dimensions, of this length, which is made in its
+    /// group if it is missing. Gives whether it was.
+    pub(crate) fn attach_dimension(
         &self,
-        above: &str,
-        name: &str,
-        opened: &OpenDataset,
-        new: &NewDataset,
-    ) -> Outcome<()> {
-        if let [own] = new.dimensions.as_slice()
-            && own == name
-        {
-            // A variable of its own dimension.
-            library::make_scale(opened, name)?;
-            return self.number(opened);
-        }
-        let group = match above {
-            "" => self.library_file().group("/")?,
-            above => self.library_file().group(above)?,
+        (path, opened): (&str, &OpenDataset),
+        number: u32,
+        dimension: (&str, u64, bool),
+        next: i64,
+    ) -> Result<bool> {
+        let (above, _) = path.rsplit_once('/').unwrap_or(("", path));
+        let (name, length, grows) = dimension;
+        let known = self.scale_above(above, name);
+        let is_missing = known.is_none();
+        let scale = match known {
+            Some(scale) => scale,
+            None => self.make_bare(&format!("{above}/{name}"), length, grows, next)?,
         };
-        for (number, dimension) in (0..).zip(&new.dimensions) {
-            let scale = match self.scale_above(above, dimension) {
-                Some(scale) => scale,
-                None => {
-                    let extent = new.shape.get(number as usize).copied().unwrap_or(0);
-                    let grows = new.grows.get(number as usize).copied().unwrap_or(false);
-                    self.make_bare(&group, dimension, extent, grows)?
-                }
-            };
-            library::attach_scale(opened, &scale, number)?;
+        let there = scale.shape().first().map_or(length, |&there| there as u64);
+        let may_differ = || {
+            let most = scale.space().map(|space| space.maxdims());
+            most.is_ok_and(|most| most.first().is_some_and(Option::is_none))
+        };
+        if there != length && !may_differ() {
+            let cause = format!(
+                "the dimension {name:?} of {path} has {length} elements here and {there} in the file"
+            );
+            return Err(Error::new(Kind::Schema, "writing", cause).at(self.path()));
         }
-        Ok(())
+        let attached = library::attach_scale(opened, &scale, number);
+        attached.map_err(|e| self.cannot_write(path, &e))?;
+        Ok(is_missing)
+    }
+
+    /// Makes a dataset the variable of its dimension.
+    pub(crate) fn make_variable(&self, path: &str, opened: &OpenDataset, next: i64) -> Result<()> {
+        let name = path.rsplit('/').next().unwrap_or(path);
+        let make = || {
+            library::make_scale(opened, name)?;
+            number(opened, next)
+        };
+        make().map_err(|e| self.cannot_write(path, &e))
     }
 
     /// Makes a dimension without variable.
-    fn make_bare(
+    pub(crate) fn make_bare(
         &self,
-        group: &Group,
-        name: &str,
+        path: &str,
         extent: u64,
         grows: bool,
-    ) -> Outcome<OpenDataset> {
-        let creation = Creation {
-            element: &datatype_of(">f4")?,
-            shape: &[extent],
-            grows: &[grows],
-            chunk: grows.then_some(&[1024]),
-            filters: &[],
-            fill: &[],
-            is_placed: false,
-            keeps_order: true,
+        next: i64,
+    ) -> Result<OpenDataset> {
+        let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+        if self.exists(path) {
+            let cause = format!(
+                "{path} has the name of a dimension, and is not the dimension's one-dimensional variable"
+            );
+            return Err(Error::new(Kind::Unsupported, "writing", cause).at(self.path()));
+        }
+        let make = || {
+            let creation = Creation {
+                element: &datatype_of(">f4")?,
+                shape: &[extent],
+                grows: &[grows],
+                chunk: grows.then_some(&[1024]),
+                filters: &[],
+                fill: &[],
+                is_placed: false,
+                keeps_order: true,
+            };
+            let group = self.group_at(above, FileForm::NetCdf)?;
+            let scale = library::create_dataset(&group, name, &creation)?;
+            library::make_scale(&scale, &format!("{NO_VARIABLE}{extent:10}"))?;
+            number(&scale, next)?;
+            Ok(scale)
         };
-        let scale = library::create_dataset(group, name, &creation)?;
-        library::make_scale(&scale, &format!("{NO_VARIABLE}{extent:10}"))?;
-        self.number(&scale)?;
-        Ok(scale)
+        make().map_err(|e| self.cannot_write(path, &e))
     }
 
-    /// Gives a scale the next number of a dimension.
-    fn number(&self, scale: &OpenDataset) -> Outcome<()> {
+    /// The number that the next dimension gets.
+    pub(crate) fn next_number(&self) -> Outcome<i64> {
         let mut next = 0;
         for path in self.datasets().map_err(|e| e.to_string())? {
-            let other = self.library_file().dataset(&path)?;
-            if let Ok(number) = other.attr(NUMBER) {
-                next = next.max(number.read_scalar::<i64>()? + 1);
-            }
+            let number = number_of(&self.library_file().dataset(&path)?)?;
+            next = next.max(number.map_or(0, |number| number + 1));
         }
-        attributes::write(scale, NUMBER, &Attribute::integer(next), TextForm::Fixed)
+        Ok(next)
     }
 
     /// Detaches the scales of a dataset that is to be removed: they would refer to nothing.

@@ -56,6 +56,8 @@ pub(crate) struct Image {
     end: u64,
     /// The places of the elements that come next, if the owner names places.
     places: Option<VecDeque<u64>>,
+    /// The end of a run of elements that the library is to forget.
+    forgotten: Option<u64>,
 }
 
 /// An image, as its owner and the library share it.
@@ -93,6 +95,13 @@ impl Image {
     /// Gives the next runs of elements these places, and drops what the library writes of elements.
     pub(crate) fn place_at(&mut self, places: VecDeque<u64>) {
         self.places = Some(places);
+    }
+
+    /// Lets the library forget a run of elements that ends at `end`, when it has no more use for it
+    /// and before it wants space: it would take that space for other elements otherwise. For the
+    /// library, the run is then the last of the file, which simply becomes shorter.
+    pub(crate) fn forget(&mut self, end: Option<u64>) {
+        self.forgotten = end;
     }
 
     /// Ends [`Image::place_at`]. Gives the number of places that are left.
@@ -367,14 +376,21 @@ unsafe extern "C" fn allocate(file: *mut Open, kind: c_int, _: hid_t, bytes: hsi
     image.allocate(kind == ELEMENTS, bytes).unwrap_or(NOWHERE)
 }
 
-unsafe extern "C" fn get_end(file: *const Open, _: c_int) -> haddr_t {
+unsafe extern "C" fn get_end(file: *const Open, kind: c_int) -> haddr_t {
     // SAFETY: it is an open file.
-    unsafe { image_of(file) }.end
+    let image = unsafe { image_of(file) };
+    match image.forgotten {
+        Some(end) if kind == ELEMENTS => end,
+        _ => image.end,
+    }
 }
 
-unsafe extern "C" fn set_end(file: *mut Open, _: c_int, end: haddr_t) -> herr_t {
+unsafe extern "C" fn set_end(file: *mut Open, kind: c_int, end: haddr_t) -> herr_t {
     // SAFETY: it is an open file.
-    unsafe { image_of(file) }.end = end;
+    let mut image = unsafe { image_of(file) };
+    if kind != ELEMENTS || image.forgotten.take().is_none() {
+        image.end = end;
+    }
     DONE
 }
 

@@ -3,7 +3,10 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`file`](Hdf5File) | files: what is in one, and what is added to one |
+//! | [`file`](Hdf5File) | files that are looked at, changed or made |
+//! | `contents` | what is in a file |
+//! | [`new`](NewDataset) | datasets that are made, with the dimensions that they share |
+//! | `others` | what comes from another file as it is |
 //! | [`dataset`](Dataset) | what a dataset is, and where its elements lie |
 //! | `dimensions` | the dimensions that NetCDF's datasets share |
 //! | [`attributes`](Attribute) | numbers and texts that belong to a dataset or group |
@@ -23,14 +26,19 @@
 //! The library allows one call at a time in a process; the crate sees to that.
 
 mod attributes;
+mod contents;
 mod dataset;
 mod dimensions;
 mod driver;
 mod elements;
 mod file;
 mod library;
+mod new;
+mod others;
 
 pub use attributes::{Attribute, Values};
+pub use contents::{Dimension, Member};
 pub use dataset::{Chunk, Dataset, Storage};
-pub use file::{Changes, FileForm, Hdf5File, NewDataset, Places, is_hdf5};
+pub use file::{Changes, FileForm, Hdf5File, is_hdf5};
 pub use library::Filter;
+pub use new::{NewDataset, Places};

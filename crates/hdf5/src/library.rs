@@ -3,24 +3,36 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-use hdf5_metno::plist::{DatasetCreate, GroupCreate};
+use hdf5_metno::plist::{DatasetCreate, GroupCreate, PropertyList};
 use hdf5_metno::{
-    Attribute, Dataset, Dataspace, Datatype, Group, LinkType, from_id, h5check, sync,
+    Attribute, Dataset, Dataspace, Datatype, Group, IndexType, IterationOrder, LinkType, Location,
+    from_id, h5check, sync,
 };
 use hdf5_metno_sys::h5::herr_t;
-use hdf5_metno_sys::h5a::{H5Aget_type, H5Aread, H5Awrite};
-use hdf5_metno_sys::h5d::{H5D_alloc_time_t, H5D_fill_time_t, H5Dcreate2, H5Dwrite_chunk};
+use hdf5_metno_sys::h5a::{
+    H5Aclose, H5Acreate2, H5Adelete, H5Aget_space, H5Aget_type, H5Aopen, H5Aread, H5Awrite,
+};
+use hdf5_metno_sys::h5d::{
+    H5D_alloc_time_t, H5D_fill_time_t, H5Dcreate2, H5Dget_space, H5Dget_storage_size, H5Dget_type,
+    H5Dread, H5Dvlen_get_buf_size, H5Dwrite, H5Dwrite_chunk,
+};
 use hdf5_metno_sys::h5g::H5Gcreate2;
 use hdf5_metno_sys::h5i::hid_t;
+use hdf5_metno_sys::h5l::H5Lcopy;
+use hdf5_metno_sys::h5o::{H5O_COPY_WITHOUT_ATTR_FLAG, H5Ocopy};
 use hdf5_metno_sys::h5p::{
-    H5P_CLS_DATASET_CREATE, H5P_CLS_GROUP_CREATE, H5P_CRT_ORDER_INDEXED, H5P_CRT_ORDER_TRACKED,
-    H5P_DEFAULT, H5Pcreate, H5Pget_fill_value, H5Pset_alloc_time, H5Pset_attr_creation_order,
-    H5Pset_chunk, H5Pset_fill_time, H5Pset_fill_value, H5Pset_filter, H5Pset_link_creation_order,
-    H5Pset_obj_track_times,
+    H5P_CLS_DATASET_CREATE, H5P_CLS_GROUP_CREATE, H5P_CLS_OBJECT_COPY, H5P_CRT_ORDER_INDEXED,
+    H5P_CRT_ORDER_TRACKED, H5P_DEFAULT, H5Pcreate, H5Pget_fill_value, H5Pset_alloc_time,
+    H5Pset_attr_creation_order, H5Pset_chunk, H5Pset_copy_object, H5Pset_fill_time,
+    H5Pset_fill_value, H5Pset_filter, H5Pset_link_creation_order, H5Pset_obj_track_times,
 };
-use hdf5_metno_sys::h5s::{H5S_UNLIMITED, H5S_class_t, H5Screate, H5Screate_simple};
+use hdf5_metno_sys::h5s::{
+    H5S_ALL, H5S_UNLIMITED, H5S_class_t, H5Sclose, H5Scopy, H5Screate, H5Screate_simple,
+    H5Sget_simple_extent_ndims, H5Sget_simple_extent_npoints,
+};
 use hdf5_metno_sys::h5t::{
-    H5T_class_t, H5T_order_t, H5Tclose, H5Tcopy, H5Tcreate, H5Tinsert, H5Tset_order,
+    H5T_class_t, H5T_order_t, H5Tclose, H5Tcopy, H5Tcreate, H5Tdetect_class, H5Tget_class,
+    H5Tget_size, H5Tinsert, H5Tis_variable_str, H5Treclaim, H5Tset_order,
 };
 use hdf5_metno_sys::h5z::H5Z_FLAG_OPTIONAL;
 
@@ -33,6 +45,7 @@ unsafe extern "C" {
     fn H5DSattach_scale(dataset: hid_t, scale: hid_t, dimension: c_uint) -> herr_t;
     fn H5DSdetach_scale(dataset: hid_t, scale: hid_t, dimension: c_uint) -> herr_t;
     fn H5DSis_scale(dataset: hid_t) -> c_int;
+    fn H5DSget_scale_name(scale: hid_t, name: *mut c_char, bytes: usize) -> isize;
     fn H5DSset_label(dataset: hid_t, dimension: c_uint, label: *const c_char) -> herr_t;
     fn H5DSget_label(dataset: hid_t, dimension: c_uint, label: *mut c_char, bytes: usize) -> isize;
     fn H5DSiterate_scales(
@@ -103,21 +116,43 @@ pub(crate) fn set_label(dataset: &Dataset, dimension: u32, label: &str) -> Outco
 
 /// The path of the first scale of a dimension.
 pub(crate) fn scale_of(dataset: &Dataset, dimension: u32) -> Outcome<Option<String>> {
-    unsafe extern "C" fn visit(_: hid_t, _: c_uint, scale: hid_t, found: *mut c_void) -> herr_t {
-        // SAFETY: `found` is that of the call below, and the scale is open.
-        unsafe {
-            *found.cast::<Option<String>>() =
-                name_of(|name, bytes| H5Iget_name(scale, name, bytes));
-        }
-        1
+    Ok(visit_scales(dataset, dimension, FIRST)?.pop())
+}
+
+/// The paths of all scales of a dimension.
+pub(crate) fn scales_of(dataset: &Dataset, dimension: u32) -> Outcome<Vec<String>> {
+    visit_scales(dataset, dimension, ALL)
+}
+
+/// Whether a visit ends with the first scale.
+const FIRST: herr_t = 1;
+const ALL: herr_t = 0;
+
+fn visit_scales(dataset: &Dataset, dimension: u32, end: herr_t) -> Outcome<Vec<String>> {
+    struct Visit {
+        found: Vec<String>,
+        end: herr_t,
     }
-    let mut found: Option<String> = None;
-    // SAFETY: the dataset is open, and `found` lives as long as the call.
+    unsafe extern "C" fn visit(_: hid_t, _: c_uint, scale: hid_t, data: *mut c_void) -> herr_t {
+        // SAFETY: `data` is that of the call below, and the scale is open.
+        unsafe {
+            let visit = &mut *data.cast::<Visit>();
+            visit
+                .found
+                .extend(name_of(|name, bytes| H5Iget_name(scale, name, bytes)));
+            visit.end
+        }
+    }
+    let mut visited = Visit {
+        found: Vec::new(),
+        end,
+    };
+    // SAFETY: the dataset is open, and `visited` lives as long as the call.
     let seen = call(|| unsafe {
-        let data = (&raw mut found).cast();
+        let data = (&raw mut visited).cast();
         H5DSiterate_scales(dataset.id(), dimension, ptr::null_mut(), visit, data)
     });
-    seen.map(|_| found)
+    seen.map(|_| visited.found)
 }
 
 /// The label of a dimension; `None` if it has none.
@@ -316,15 +351,238 @@ pub(crate) fn make_group(above: &Group, name: &str, keeps_order: bool) -> Outcom
     })
 }
 
-/// The names of the links of a group, and their kinds, in the order of the names.
+/// The names of the links of a group, and their kinds, in the order in which they were made if the
+/// group keeps it, and otherwise in the order of the names.
 pub(crate) fn members_of(group: &Group) -> Outcome<Vec<(String, LinkType)>> {
-    let mut members = Vec::new();
-    group.iter_visit_default(|name, link| {
-        members.push((name.to_string(), link.link_type));
-        Ok(())
-    })?;
-    Ok(members)
+    let visit = |index| {
+        let mut members = Vec::new();
+        let visited = group.iter_visit(index, IterationOrder::Increasing, |name, link| {
+            members.push((name.to_string(), link.link_type));
+            Ok(())
+        });
+        visited.map(|()| members)
+    };
+    visit(IndexType::CreationOrder).or_else(|_| visit(IndexType::Name))
 }
 
 /// The order in which things were made is kept, and can be looked up.
 pub(crate) const CREATION_ORDER: c_uint = H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED;
+
+/// What an attribute holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AttributeKind {
+    /// Numbers or texts: one, a list, or none.
+    Simple,
+    /// Something that refers to objects of its own file.
+    Reference,
+    /// Anything else.
+    Other,
+}
+
+/// The identifiers of an attribute, its type and its space, which are closed with this.
+struct OpenAttribute {
+    attribute: hid_t,
+    element: hid_t,
+    space: hid_t,
+}
+
+impl OpenAttribute {
+    /// Opens an attribute. The library is locked.
+    fn new(object: &Location, name: &CStr) -> Outcome<Self> {
+        // SAFETY: the object is open, and the name ends with a zero.
+        unsafe {
+            let attribute = h5check(H5Aopen(object.id(), name.as_ptr(), H5P_DEFAULT))?;
+            Ok(Self {
+                attribute,
+                element: H5Aget_type(attribute),
+                space: H5Aget_space(attribute),
+            })
+        }
+    }
+}
+
+impl Drop for OpenAttribute {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the identifiers.
+        unsafe {
+            H5Sclose(self.space);
+            H5Tclose(self.element);
+            H5Aclose(self.attribute);
+        }
+    }
+}
+
+/// The kind of an attribute.
+pub(crate) fn kind_of_attribute(object: &Location, name: &str) -> Outcome<AttributeKind> {
+    let name = text(name)?;
+    sync::sync(|| {
+        let open = OpenAttribute::new(object, &name)?;
+        // SAFETY: type and space are open.
+        unsafe {
+            if h5check(H5Tdetect_class(open.element, H5T_class_t::H5T_REFERENCE))? > 0 {
+                return Ok(AttributeKind::Reference);
+            }
+            let is_known = matches!(
+                H5Tget_class(open.element),
+                H5T_class_t::H5T_INTEGER | H5T_class_t::H5T_FLOAT | H5T_class_t::H5T_STRING
+            );
+            let is_list = H5Sget_simple_extent_ndims(open.space) <= 1;
+            Ok(match is_known && is_list {
+                true => AttributeKind::Simple,
+                false => AttributeKind::Other,
+            })
+        }
+    })
+}
+
+/// Copies an attribute in its type to an object of another file, in the place of one of that name.
+/// It refers to no object.
+pub(crate) fn copy_attribute(from: &Location, to: &Location, name: &str) -> Outcome<()> {
+    let name = text(name)?;
+    let is_there = to
+        .attr_names()?
+        .iter()
+        .any(|n| n.as_bytes() == name.as_bytes());
+    sync::sync(|| {
+        let open = OpenAttribute::new(from, &name)?;
+        // SAFETY: all identifiers are open, and the buffer has room for all elements in the type
+        // in which they are read and written.
+        unsafe {
+            if is_there {
+                h5check(H5Adelete(to.id(), name.as_ptr()))?;
+            }
+            let element = h5check(H5Tcopy(open.element))?; // one that has a name belongs to its file
+            let (lists, access) = (H5P_DEFAULT, H5P_DEFAULT);
+            let new = H5Acreate2(to.id(), name.as_ptr(), element, open.space, lists, access);
+            let new = OpenAttribute {
+                attribute: h5check(new)?,
+                element,
+                space: H5Scopy(open.space),
+            };
+            let elements = H5Sget_simple_extent_npoints(open.space);
+            let elements = usize::try_from(elements).map_err(|e| e.to_string())?;
+            let mut data = vec![0u64; (elements * H5Tget_size(element)).div_ceil(8)];
+            if elements == 0 {
+                return Ok(());
+            }
+            let data = data.as_mut_ptr().cast();
+            h5check(H5Aread(open.attribute, element, data))?;
+            let written = h5check(H5Awrite(new.attribute, element, data));
+            h5check(H5Treclaim(element, open.space, H5P_DEFAULT, data))?;
+            written.map(drop)
+        }
+    })
+}
+
+/// Copies an object to a group of another file, without its attributes.
+pub(crate) fn copy_object(from: (&Group, &str), to: (&Group, &str)) -> Outcome<()> {
+    if let Ok(dataset) = from.0.dataset(from.1)
+        && has_lists(&dataset)?
+    {
+        return copy_lists(&dataset, to);
+    }
+    let (old, new) = (text(from.1)?, text(to.1)?);
+    sync::sync(|| {
+        // SAFETY: the groups are open, and the names end with zeros.
+        unsafe {
+            let list: PropertyList = from_id(h5check(H5Pcreate(*H5P_CLS_OBJECT_COPY))?)?;
+            h5check(H5Pset_copy_object(list.id(), H5O_COPY_WITHOUT_ATTR_FLAG))?;
+            let (source, target) = (from.0.id(), to.0.id());
+            let (old, new) = (old.as_ptr(), new.as_ptr());
+            h5check(H5Ocopy(source, old, target, new, list.id(), H5P_DEFAULT)).map(drop)
+        }
+    })
+}
+
+/// Whether elements of a dataset are of variable length.
+fn has_lists(dataset: &Dataset) -> Outcome<bool> {
+    let element = dataset.dtype()?;
+    sync::sync(|| {
+        // SAFETY: the type is open.
+        unsafe {
+            let kind = element.id();
+            if H5Tget_class(kind) == H5T_class_t::H5T_STRING {
+                return Ok(H5Tis_variable_str(kind) > 0);
+            }
+            // A text in a field may be of variable length, too.
+            let has = |class| H5Tdetect_class(kind, class) > 0;
+            Ok(has(H5T_class_t::H5T_VLEN) || has(H5T_class_t::H5T_STRING))
+        }
+    })
+}
+
+/// Copies a dataset of elements of variable length: the library's copy of an object would leave its
+/// fill value in the other file.
+fn copy_lists(dataset: &Dataset, (group, name): (&Group, &str)) -> Outcome<()> {
+    let name = text(name)?;
+    let (element, space, list) = (dataset.dtype()?, dataset.space()?, dataset.dcpl()?);
+    sync::sync(|| {
+        // SAFETY: all is open, and the buffer has room for all elements in the type in which they
+        // are read and written.
+        unsafe {
+            let element: Datatype = from_id(h5check(H5Tcopy(element.id()))?)?;
+            let (links, access) = (H5P_DEFAULT, H5P_DEFAULT);
+            let (place, made, kind) = (group.id(), name.as_ptr(), element.id());
+            let made = H5Dcreate2(place, made, kind, space.id(), links, list.id(), access);
+            let made: Dataset = from_id(h5check(made)?)?;
+            let elements = H5Sget_simple_extent_npoints(space.id());
+            let elements = usize::try_from(elements).map_err(|e| e.to_string())?;
+            if elements == 0 {
+                return Ok(());
+            }
+            let mut data = vec![0u64; (elements * H5Tget_size(kind)).div_ceil(8)];
+            let data = data.as_mut_ptr().cast();
+            let (all, lists) = (H5S_ALL, H5P_DEFAULT);
+            h5check(H5Dread(dataset.id(), kind, all, all, lists, data))?;
+            let written = h5check(H5Dwrite(made.id(), kind, all, all, lists, data));
+            h5check(H5Treclaim(kind, space.id(), lists, data))?;
+            written.map(drop)
+        }
+    })
+}
+
+/// Copies a link that leads to a path.
+pub(crate) fn copy_link(from: (&Group, &str), to: (&Group, &str)) -> Outcome<()> {
+    let (old, new) = (text(from.1)?, text(to.1)?);
+    // SAFETY: the groups are open, and the names end with zeros.
+    let copied = call(|| unsafe {
+        let (source, target) = (from.0.id(), to.0.id());
+        let (lists, access) = (H5P_DEFAULT, H5P_DEFAULT);
+        H5Lcopy(source, old.as_ptr(), target, new.as_ptr(), lists, access)
+    });
+    copied.map(drop)
+}
+
+/// The bytes that the elements of a dataset take, with those of variable length.
+pub(crate) fn stored_bytes(dataset: &Dataset) -> Outcome<u64> {
+    sync::sync(|| {
+        // SAFETY: the dataset is open.
+        unsafe {
+            let stored = H5Dget_storage_size(dataset.id());
+            let (element, space) = (H5Dget_type(dataset.id()), H5Dget_space(dataset.id()));
+            let mut apart = 0;
+            let has_lists = H5Tdetect_class(element, H5T_class_t::H5T_VLEN) > 0
+                || H5Tis_variable_str(element) > 0;
+            let looked = match has_lists {
+                true => h5check(H5Dvlen_get_buf_size(
+                    dataset.id(),
+                    element,
+                    space,
+                    &raw mut apart,
+                )),
+                false => Ok(0),
+            };
+            H5Sclose(space);
+            H5Tclose(element);
+            looked.map(|_| stored.saturating_add(apart))
+        }
+    })
+}
+
+/// The name of a scale, if it has one.
+pub(crate) fn scale_name(scale: &Dataset) -> Option<String> {
+    sync::sync(|| {
+        // SAFETY: the scale is open, and the buffer has these bytes.
+        name_of(|name, bytes| unsafe { H5DSget_scale_name(scale.id(), name, bytes) })
+    })
+}

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::Kind;
 use penstock_hdf5::{
-    Attribute, Changes, Chunk, Dataset, FileForm, Filter, Hdf5File, NewDataset, Places, Storage,
-    Values, is_hdf5,
+    Attribute, Changes, Chunk, Dataset, FileForm, Filter, Hdf5File, Member, NewDataset, Places,
+    Storage, Values, is_hdf5,
 };
 
 /// A new dataset of these extents, in one run from `place` on.
@@ -50,13 +50,18 @@ fn place() -> (tempfile::TempDir, PathBuf) {
 fn make(path: &Path, end: u64, form: FileForm, datasets: &[(&str, NewDataset)]) {
     let mut file = Hdf5File::create(path, form, end).unwrap();
     for (name, new) in datasets {
-        file.put(name, new, form).unwrap();
+        file.put(name, new.clone(), form).unwrap();
     }
     write(path, &file.finish().unwrap());
 }
 
 fn open(path: &Path) -> Hdf5File {
     Hdf5File::open(File::open(path).unwrap(), path, &Changes::default()).unwrap()
+}
+
+fn is_bare(file: &Hdf5File, name: &str) -> bool {
+    let members = file.members("").unwrap();
+    members.contains(&(name.to_string(), Member::Dimension))
 }
 
 fn dataset(path: &Path, name: &str) -> Dataset {
@@ -211,6 +216,85 @@ fn chunks_are_where_they_were_put() {
 }
 
 #[test]
+fn chunks_get_other_places_whatever_their_lengths() {
+    let deflate = Filter {
+        number: Filter::DEFLATE,
+        parameters: vec![1],
+    };
+    let chunk = |start: [u64; 2], place, bytes| Chunk {
+        start: start.to_vec(),
+        place,
+        bytes,
+        skipped: 0,
+    };
+    for (shape, grows) in [
+        ([5, 7], [false, false]), // a fixed array of chunks
+        ([5, 7], [true, false]),  // one that can grow
+        ([5, 7], [true, true]),   // a tree
+        ([2, 3], [false, false]), // one chunk
+    ] {
+        let (_directory, path) = place();
+        let starts = (0..shape[0]).step_by(2).flat_map(|a| {
+            let inner = (0..shape[1]).step_by(3);
+            inner.map(move |b| [a, b])
+        });
+        let starts: Vec<[u64; 2]> = starts.collect();
+        let first = (0..).zip(&starts);
+        let first = first.map(|(n, start)| chunk(*start, 4096 + n * 100, 20));
+        let mut wanted: BTreeMap<Vec<u64>, (u64, u64)> = BTreeMap::new();
+        let first: Vec<Chunk> = first.filter(|chunk| chunk.place != 4196).collect();
+        wanted.extend(first.iter().map(|c| (c.start.clone(), (c.place, c.bytes))));
+        let new = NewDataset {
+            chunk: Some(vec![2, 3]),
+            grows: grows.to_vec(),
+            filters: vec![deflate.clone()],
+            places: Places::Each(first),
+            ..plain("<i4", &shape, 0)
+        };
+        make(&path, 6000, FileForm::Hdf5, &[("/u", new)]);
+        for round in 0..4 {
+            let end = open(&path).end();
+            let changed: Vec<Chunk> = (0..)
+                .zip(&starts)
+                .filter(|(n, _)| (n + round) % 3 != 1 || starts.len() == 1)
+                .map(|(n, start)| {
+                    chunk(
+                        *start,
+                        end + n * 50,
+                        [20, 1, 30, 1][(n + round) as usize % 4],
+                    )
+                })
+                .collect();
+            let last = changed.iter().map(|c| c.place + c.bytes).max().unwrap();
+            let mut file = Hdf5File::change(File::open(&path).unwrap(), &path, last).unwrap();
+            file.enter("/u", &changed).unwrap();
+            let changes = file.finish().unwrap();
+            let is_behind =
+                |(at, data): &(u64, Vec<u8>)| *at >= last || at + data.len() as u64 <= end;
+            assert!(
+                changes.writes.iter().all(is_behind),
+                "no element is overwritten"
+            );
+            write(&path, &changes);
+            wanted.extend(
+                changed
+                    .iter()
+                    .map(|c| (c.start.clone(), (c.place, c.bytes))),
+            );
+            let Storage::Chunked { chunks, .. } = dataset(&path, "/u").storage else {
+                panic!("it is in chunks");
+            };
+            let there = chunks.into_iter().map(|c| (c.start, (c.place, c.bytes)));
+            assert_eq!(
+                there.collect::<BTreeMap<_, _>>(),
+                wanted,
+                "{grows:?} {round}"
+            );
+        }
+    }
+}
+
+#[test]
 fn arrays_without_dimensions_and_without_elements() {
     let (_directory, path) = place();
     let chunked = NewDataset {
@@ -276,7 +360,7 @@ fn attributes_are_read_as_they_were_written() {
             ..new
         };
         let mut file = Hdf5File::create(&path, form, 8192).unwrap();
-        file.put("/u", &new, form).unwrap();
+        file.put("/u", new, form).unwrap();
         for (name, attribute) in &named {
             file.set_attribute("", name, &Attribute::text("before"), form)
                 .unwrap();
@@ -309,7 +393,7 @@ fn datasets_are_added_and_replaced() {
         let file = File::open(&path).unwrap();
         let mut file = Hdf5File::change(file, &path, place + round * 4).unwrap();
         let name = format!("/a/v{}", round % 7);
-        file.put(&name, &plain("<i4", &[round], place), FileForm::Hdf5)
+        file.put(&name, plain("<i4", &[round], place), FileForm::Hdf5)
             .unwrap();
         assert_eq!(
             file.datasets().unwrap().len(),
@@ -332,7 +416,7 @@ fn datasets_are_added_and_replaced() {
     let error =
         Hdf5File::change(file, &path, 0)
             .unwrap()
-            .put("/a", &plain("<i4", &[], 0), FileForm::Hdf5);
+            .put("/a", plain("<i4", &[], 0), FileForm::Hdf5);
     assert_eq!(error.unwrap_err().kind, Kind::Schema);
 }
 
@@ -364,8 +448,8 @@ fn netcdf_dimensions_are_shared() {
         dataset(&path, "/in/v").dimensions,
         [name_of("x"), name_of("z")]
     );
-    assert!(file.is_bare_dimension("/y").unwrap() && file.is_bare_dimension("/in/z").unwrap());
-    assert!(!file.is_bare_dimension("/x").unwrap() && !file.is_bare_dimension("/u").unwrap());
+    assert!(is_bare(&file, "/y") && is_bare(&file, "/in/z"));
+    assert!(!is_bare(&file, "/x") && !is_bare(&file, "/u"));
     // Dimensions get variables, and variables others in their place, also in a file that is there.
     for (name, length) in [("/y", 3), ("/x", 4), ("/in/z", 2), ("/u", 0), ("/y", 3)] {
         let end = open(&path).end();
@@ -376,9 +460,9 @@ fn netcdf_dimensions_are_shared() {
             0 => named(&["y", "x"], plain("<i2", &[3, 4], end)),
             length => named(&[own], plain("<f4", &[length], end)),
         };
-        file.put(name, &new, form).unwrap();
+        file.put(name, new, form).unwrap();
         write(&path, &file.finish().unwrap());
-        assert!(!open(&path).is_bare_dimension(name).unwrap());
+        assert!(!is_bare(&open(&path), name));
         assert_eq!(
             dataset(&path, "/u").dimensions,
             [name_of("y"), name_of("x")]
@@ -390,7 +474,7 @@ fn netcdf_dimensions_are_shared() {
     }
     let file = File::open(&path).unwrap();
     let mut file = Hdf5File::change(file, &path, 0).unwrap();
-    let error = file.put("/w", &named(&["x"], plain("<f8", &[5], 4096)), form);
+    let error = file.put("/w", named(&["x"], plain("<f8", &[5], 4096)), form);
     let error = error.unwrap_err();
     assert!(
         error.kind == Kind::Schema && error.cause.contains("\"x\""),

@@ -684,7 +684,7 @@ impl PySession {
     ) -> PyResult<Bound<'py, PyDict>> {
         let mut listener = Listener::new(listener, self.raised.clone());
         let copy = move |session: &mut Session| {
-            let options = match argument.options() {
+            let options = match argument.options(&target) {
                 Ok(options) => options,
                 Err(error) => return Err(session.refuse(error)),
             };

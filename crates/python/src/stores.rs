@@ -1,6 +1,6 @@
 //! Reads, repairs and copies stores without a session.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Mutex, PoisonError};
 
@@ -128,13 +128,16 @@ pub struct CopyArgument {
     chunks: Option<String>,
     subchunks: Option<String>,
     codec: Option<String>,
+    filters: Option<String>,
     memory_bytes: u64,
     drop_attributes: bool,
     overwrite: bool,
+    skip_unsupported: bool,
 }
 
 impl CopyArgument {
-    pub fn options(self) -> Result<Options> {
+    /// The options of a copy to `target`.
+    pub fn options(self, target: &Path) -> Result<Options> {
         let raw = self.raw.map(|(shape, dtype)| {
             let (element, _) = ElementType::parse(&dtype)?;
             Ok((shape, element))
@@ -147,15 +150,18 @@ impl CopyArgument {
             form: match self.row_major.as_deref() {
                 Some("npy") => Form::RowMajor(Format::Npy),
                 Some(_) => Form::RowMajor(Format::Raw),
-                None => Form::Zarr {
-                    chunks: extents(self.chunks)?,
-                    subchunks: extents(self.subchunks)?,
-                    codec: self.codec,
-                },
+                None => Form::of(
+                    target,
+                    extents(self.chunks)?,
+                    extents(self.subchunks)?,
+                    self.codec,
+                    self.filters,
+                )?,
             },
             memory_bytes: self.memory_bytes,
             drops_attributes: self.drop_attributes,
             overwrites: self.overwrite,
+            skips_unsupported: self.skip_unsupported,
         })
     }
 }
@@ -171,6 +177,7 @@ pub fn copied<'py>(py: Python<'py>, report: &Report) -> PyResult<Bound<'py, PyDi
     let arrays = report.plans.iter().map(|(path, _)| path.as_str());
     described.set_item("arrays", arrays.collect::<Vec<_>>())?;
     described.set_item("as_they_are", report.as_they_are.as_slice())?;
+    described.set_item("skipped", report.skipped.as_slice())?;
     Ok(described)
 }
 
@@ -189,7 +196,7 @@ pub fn copy<'py>(
     let raised = RaisedException::default();
     let listener = Mutex::new(Listener::new(listener, raised.clone()));
     let report = py.detach(|| {
-        let options = argument.options()?;
+        let options = argument.options(&target)?;
         // Only the calling thread handles signals.
         let interrupt = || Python::attach(|py| raised.check(py));
         let tell = |progress| {

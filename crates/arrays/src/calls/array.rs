@@ -143,6 +143,7 @@ impl ArrayCall {
                 codec,
             };
         }
+        schema.disk = schema.disk.of_shape(&schema.shape);
         Ok(schema)
     }
 

@@ -406,9 +406,18 @@ fn add_options(options: &Options, terms: Terms) -> Terms {
         )
         .with("memory", options.memory_bytes)
         .with("drop attributes", options.drops_attributes)
-        .with("overwrite", options.overwrites);
+        .with("overwrite", options.overwrites)
+        .with("skip what is unsupported", options.skips_unsupported);
     match &options.form {
         Form::RowMajor(format) => terms.with("disk schema", Storage::RowMajor { format: *format }),
+        Form::Hdf5 {
+            chunks,
+            filters,
+            is_netcdf,
+        } => terms
+            .with("chunks", as_it_is(chunks.as_ref().map(Extents::to_string)))
+            .with("filters", as_it_is(filters.clone()))
+            .with("NetCDF", is_netcdf),
         Form::Zarr {
             chunks,
             subchunks,

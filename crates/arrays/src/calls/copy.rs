@@ -5,6 +5,8 @@
 //! |---|---|
 //! | `options` | the options of a copy |
 //! | `contents` | the arrays that a copy moves, and how each is stored at the target |
+//! | `schemas` | how an array is stored at the target |
+//! | `hdf5` | HDF5 files as sources and targets |
 //! | `job` | jobs, one an array, and the writes of their slabs |
 //! | [`plan`] | the slabs in which an array is copied: pure |
 //! | `walk` | the walk of one rank through the slabs |
@@ -21,9 +23,11 @@
 //! Penstock does not understand keeps its chunk files as they are.
 
 mod contents;
+mod hdf5;
 mod job;
 mod options;
 pub mod plan;
+mod schemas;
 mod walk;
 
 use std::path::{Path, PathBuf};
@@ -57,8 +61,11 @@ pub struct Report {
     pub slabs_found: u64,
     /// The arrays that were copied, by their paths in the source, each with its plan.
     pub plans: Vec<(String, Plan)>,
-    /// The arrays that Penstock does not understand, and whose chunk files it kept as they were.
+    /// What Penstock does not understand, and kept as it was: arrays with their chunk files,
+    /// objects of HDF5.
     pub as_they_are: Vec<String>,
+    /// What was left out, as the options allow.
+    pub skipped: Vec<String>,
 }
 
 impl Session {
@@ -132,6 +139,7 @@ impl Session {
                 .map(|job| (job.path, job.plan))
                 .collect(),
             as_they_are: agenda.as_they_are,
+            skipped: agenda.skipped,
         })
     }
 }
@@ -186,7 +194,8 @@ impl CopyPlanner {
             .map(|item| self.plan(item))
             .collect::<Result<Vec<Plan>>>()?;
         let journal = self.journal(&contents, &plans)?;
-        let target = CopyTarget::create_or_resume(&self.target, &contents.goal(), &journal)?;
+        let path = contents.target(&self.target);
+        let target = CopyTarget::create_or_resume(path, &contents.goal(), &journal)?;
         let (mut jobs, mut targets) = (Vec::new(), Vec::new());
         for (number, (item, plan)) in contents.items.into_iter().zip(plans).enumerate() {
             let (job, of_job) = self.job(number, item, plan, &target)?;
@@ -199,6 +208,7 @@ impl CopyPlanner {
             jobs,
             done,
             as_they_are: contents.as_they_are,
+            skipped: contents.skipped,
         })
     }
 
@@ -228,12 +238,7 @@ impl CopyPlanner {
             said.push(of_item.map_err(|e| Error::new(Kind::Io, "describing a copy", e))?);
             said.push(item.stored.target().stamp()?);
         }
-        said.extend(
-            contents
-                .nodes
-                .iter()
-                .map(|node| format!("{} {}", node.path, node.json)),
-        );
+        said.extend(contents.words()?);
         Ok(said.join("\n"))
     }
 
@@ -267,6 +272,10 @@ impl CopyPlanner {
         let last = target.targets()[number].clone();
         let last = match schema.disk {
             Storage::Chunks { .. } => last.leaving_out(schema.fill.element(schema.element)),
+            // Only chunks that are encoded may be missing.
+            Storage::Hdf5 { .. } if !schema.disk.writes_parts() => {
+                last.leaving_out(schema.fill.element(schema.element))
+            }
             _ => last,
         };
         targets.push((last, to));

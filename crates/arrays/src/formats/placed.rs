@@ -6,13 +6,11 @@
 //! | encoded, where they are | | one `pread` a chunk, then the codec chain |
 //! | encoded, at the end of the file as they come | the codec chain, then one `pwrite` a chunk | the same |
 //!
-//! Encoded chunks have lengths that nobody knows before. Servers that write them take room at the
-//! end of the file in turn, and leave notes of where each chunk is, from which the root makes the
-//! metadata.
+//! Servers find [`Room`] for new chunks, and leave notes of where they are. A chunk that is encoded
+//! is never overwritten: a changed one gets room, too.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -21,10 +19,10 @@ use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::memory::buffer::fill;
-use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::room::{Notes, Place, Room};
 use super::zarr::{Coder, read_only, read_rows};
 use crate::codec::bytes_codec;
 use crate::dtype::{self, ByteOrder, ElementType};
@@ -32,12 +30,6 @@ use crate::fill::Fill;
 use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, damaged, lock};
 use crate::fs::ops;
-use crate::fs::temporary::nonce;
-
-/// The file in a temporary that servers lock while they take room, and the beginning of the names
-/// of their notes.
-const ROOM: &str = "room";
-const NOTES: &str = "notes-";
 
 /// The chunks of an array within a file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,19 +51,9 @@ pub(crate) enum Places {
     Run(u64),
     /// The chunks that are stored.
     Known(Vec<Option<Place>>),
-    /// New chunks, at the end of the file; notes of their places go into this directory.
-    New(PathBuf),
-}
-
-/// The place of a chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
-    /// The first byte.
-    pub(crate) at: u64,
-    /// The encoded bytes.
-    pub(crate) bytes: u64,
-    /// The codecs that were not applied: the bit of each one's number.
-    pub(crate) skipped: u32,
+    /// Chunks that are written go to the end of the file unless they are elements as they are that
+    /// have a place; notes say where. The chunks that are stored already have places.
+    New(Notes, Vec<Option<Place>>),
 }
 
 impl Location {
@@ -84,27 +66,32 @@ impl Location {
         let path = &self.file;
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
-        let (location, schema) = (self.clone(), schema.clone());
-        let Places::New(notes) = &self.places else {
-            self.check_updatable()?;
-            let file = DataFile::new(file, way, path)?;
+        let room = match &self.places {
+            Places::New(notes, _) => {
+                let file = file.try_clone();
+                let file = file.map_err(|e| Error::io(&e, "opening for writing", path))?;
+                Some(Room::new(file, path, notes)?)
+            }
+            Places::Run(_) | Places::Known(_) => None,
+        };
+        let file = DataFile::new(file, way, path)?;
+        if self.codecs.is_empty() {
             return Ok(Arc::new(Plain {
                 file,
-                location,
-                schema,
+                location: self.clone(),
+                schema: schema.clone(),
+                room,
             }));
+        }
+        let Some(room) = room else {
+            return Err(encoded_stay(path));
         };
-        let room = notes.join(ROOM);
-        let mut options = OpenOptions::new();
-        options.write(true).create(true);
         Ok(Arc::new(Writer {
-            room: ops::create(&options, &room).map_err(|e| Error::io(&e, "opening", &room))?,
-            coder: self.coder(&schema, 0)?,
-            notes: notes.clone(),
-            written: Mutex::default(),
-            file,
-            location,
-            schema,
+            former: self.reader(file, schema)?,
+            coder: self.coder(schema, 0)?,
+            room,
+            location: self.clone(),
+            schema: schema.clone(),
         }))
     }
 
@@ -117,21 +104,25 @@ impl Location {
         let path = &self.file;
         let file = File::open(path).map_err(|e| Error::io(&e, "opening", path))?;
         let file = DataFile::new(file, way, path)?;
-        let (location, schema) = (self.clone(), schema.clone());
         if self.codecs.is_empty() {
             return Ok(Arc::new(Plain {
                 file,
-                location,
-                schema,
+                location: self.clone(),
+                schema: schema.clone(),
+                room: None,
             }));
         }
-        Ok(Arc::new(Reader {
-            bytes: files::length(file.file(), path)?,
+        Ok(Arc::new(self.reader(file, schema)?))
+    }
+
+    fn reader(&self, file: DataFile, schema: &DiskSchema) -> Result<Reader> {
+        Ok(Reader {
+            bytes: files::length(file.file(), &self.file)?,
             coders: Mutex::default(),
             file,
-            location,
-            schema,
-        }))
+            location: self.clone(),
+            schema: schema.clone(),
+        })
     }
 
     /// Refuses chunks that are encoded: each has the room that it has.
@@ -142,8 +133,7 @@ impl Location {
         if self.codecs.is_empty() {
             return Ok(());
         }
-        let cause = "its chunks are encoded, and stay as they are: write the array anew";
-        Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.file))
+        Err(encoded_stay(&self.file))
     }
 
     /// The codec chain of chunks that were stored without the codecs in `skipped`.
@@ -177,15 +167,14 @@ impl Location {
     fn place_in_file(&self, schema: &DiskSchema, block: &Block) -> Option<u64> {
         let chunk = match &self.places {
             Places::Run(start) => start + block.object * schema.chunk_bytes(block.object),
-            Places::Known(_) => self.place_of_chunk(block.object)?.at,
-            Places::New(_) => return None,
+            Places::Known(_) | Places::New(..) => self.place_of_chunk(block.object)?.at,
         };
         chunk.checked_add(schema.offset_in_chunk(block.object) + block.offset)
     }
 
     /// The place of a chunk, if places are known and the chunk is stored.
     fn place_of_chunk(&self, object: u64) -> Option<Place> {
-        let Places::Known(places) = &self.places else {
+        let (Places::Known(places) | Places::New(_, places)) = &self.places else {
             return None;
         };
         *places.get(usize::try_from(object).ok()?)?
@@ -197,6 +186,8 @@ struct Plain {
     file: DataFile,
     location: Location,
     schema: DiskSchema,
+    /// Room for chunks that are not stored.
+    room: Option<Room>,
 }
 
 impl Plain {
@@ -206,7 +197,30 @@ impl Plain {
 
     /// The place of a block; `None` if its chunk is not stored.
     fn place(&self, block: &Block) -> Option<u64> {
-        self.location.place_in_file(&self.schema, block)
+        let stored = self.location.place_in_file(&self.schema, block);
+        stored.or_else(|| {
+            let place = self.room.as_ref()?.place_of(block.object)?;
+            Some(place.at + self.offset(block))
+        })
+    }
+
+    fn offset(&self, block: &Block) -> u64 {
+        self.schema.offset_in_chunk(block.object) + block.offset
+    }
+
+    /// The place of a block that is written: its chunk gets room if it has none.
+    fn place_or_take(&self, block: &Block) -> Result<u64> {
+        if let Some(place) = self.place(block) {
+            return Ok(place);
+        }
+        let path = &self.location.file;
+        let room = self.room.as_ref().ok_or_else(|| stays_unstored(path))?;
+        let bytes = self.schema.chunk_bytes(block.object);
+        let place = room.place_or_take(block.object, bytes, |data| {
+            self.location.fill(data);
+            dtype::swap(data, self.swap_width());
+        })?;
+        Ok(place.at + self.offset(block))
     }
 }
 
@@ -233,7 +247,7 @@ impl Medium for Plain {
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         let path = &self.location.file;
-        let place = self.place(block).ok_or_else(|| stays_unstored(path))?;
+        let place = self.place_or_take(block)?;
         let data = dtype::swapped(data, self.swap_width());
         self.file.write_at(&data, place + offset, path)
     }
@@ -250,9 +264,13 @@ impl Medium for Plain {
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
-        match sync {
-            true => sync_file(self.file.file(), &self.location.file),
-            false => Ok(()),
+        if sync {
+            let path = &self.location.file;
+            ops::sync(self.file.file(), path).map_err(|e| Error::io(&e, "syncing", path))?;
+        }
+        match &self.room {
+            Some(room) => room.finish(sync),
+            None => Ok(()),
         }
     }
 
@@ -266,8 +284,10 @@ fn stays_unstored(path: &Path) -> Error {
     Error::new(Kind::Unsupported, "writing", cause).at(path)
 }
 
-fn sync_file(file: &File, path: &Path) -> Result<()> {
-    ops::sync(file, path).map_err(|e| Error::io(&e, "syncing", path))
+fn encoded_stay(path: &Path) -> Error {
+    let cause = "its chunks are encoded, and stay as they are: write the array, or a part of it, by \
+        a call of its own";
+    Error::new(Kind::Unsupported, "writing", cause).at(path)
 }
 
 /// Reads chunks wherever they are.
@@ -355,34 +375,12 @@ impl Medium for Reader {
 
 /// Encodes chunks, and writes them where there is room.
 struct Writer {
-    file: File,
-    /// The file that is locked while room is taken.
-    room: File,
+    /// The chunks that are stored already.
+    former: Reader,
     coder: Coder,
+    room: Room,
     location: Location,
-    notes: PathBuf,
     schema: DiskSchema,
-    /// The places of the chunks that were written.
-    written: Mutex<BTreeMap<u64, Place>>,
-}
-
-impl Writer {
-    /// Takes room for `bytes` bytes at the end of the file, which other servers do, too.
-    fn take_room(&self, bytes: u64) -> Result<u64> {
-        let path = &self.location.file;
-        let failed = |e: io::Error| Error::io(&e, "taking room in", path);
-        let turn = |operation| rustix::fs::flock(&self.room, operation).map_err(io::Error::from);
-        turn(FlockOperation::LockExclusive).map_err(failed)?;
-        let taken = files::length(&self.file, path).and_then(|end| {
-            let room = end
-                .checked_add(bytes)
-                .ok_or_else(|| files::too_long(path))?;
-            ops::set_len(&self.file, room, path).map_err(failed)?;
-            Ok(end)
-        });
-        turn(FlockOperation::Unlock).map_err(failed)?;
-        taken
-    }
 }
 
 impl Medium for Writer {
@@ -397,23 +395,15 @@ impl Medium for Writer {
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         let path = &self.location.file;
         let encoded = self.coder.encode(data).map_err(|e| e.at(path))?;
-        let bytes = encoded.len() as u64;
-        let at = self.take_room(bytes)?;
-        files::write_at(&self.file, &encoded, at, path)?;
-        let skipped = 0;
-        lock(&self.written).insert(block.object, Place { at, bytes, skipped });
-        Ok(())
+        self.room.put(block.object, &encoded)
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        let written = lock(&self.written).get(&block.object).copied();
-        let Some(place) = written else {
-            self.location.fill(data);
-            return Ok(());
+        let Some(place) = self.room.place_of(block.object) else {
+            return self.former.read(block, data);
         };
         let path = &self.location.file;
-        let mut encoded = files::zeros(place.bytes)?;
-        files::read_at(&self.file, &mut encoded, place.at, path)?;
+        let encoded = self.room.read(place)?;
         let read = |data: &mut [u8]| self.coder.decode(&encoded, data).map_err(|e| e.at(path));
         read_rows(&self.schema, block, data, read)
     }
@@ -431,61 +421,10 @@ impl Medium for Writer {
     }
 
     fn finish(&self, sync: bool) -> Result<()> {
-        let written = lock(&self.written);
-        if written.is_empty() {
-            return Ok(());
-        }
-        if sync {
-            sync_file(&self.file, &self.location.file)?;
-        }
-        let notes = self.notes.join(format!("{NOTES}{}", nonce()));
-        // The notes need not outlive a crash: a write that was killed begins anew.
-        files::write(&notes, &encode_notes(&written))
+        self.room.finish(sync)
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
-}
-
-/// The bytes of notes: three numbers of 8 bytes for each chunk.
-fn encode_notes(written: &BTreeMap<u64, Place>) -> Vec<u8> {
-    let numbers = written.iter();
-    let numbers = numbers.flat_map(|(&object, place)| [object, place.at, place.bytes]);
-    numbers.flat_map(u64::to_le_bytes).collect()
-}
-
-/// The places of all chunks that servers have written, from their notes in `directory`.
-///
-/// # Errors
-/// [`Kind::Damaged`] when a note is none.
-pub(crate) fn read_notes(directory: &Path) -> Result<BTreeMap<u64, Place>> {
-    let mut places = BTreeMap::new();
-    for entry in files::entries(directory)? {
-        if !entry.file_name().to_string_lossy().starts_with(NOTES) {
-            continue;
-        }
-        let path = entry.path();
-        let bytes = files::read_if_there(&path)?.unwrap_or_default();
-        let (notes, rest) = bytes.as_chunks::<24>();
-        if !rest.is_empty() {
-            return Err(damaged(&path, "a note is cut short"));
-        }
-        for note in notes {
-            let number = |at: usize| {
-                let bytes = note[at..at + 8].try_into().unwrap_or_default();
-                u64::from_le_bytes(bytes)
-            };
-            let (object, at, bytes) = (number(0), number(8), number(16));
-            places.insert(
-                object,
-                Place {
-                    at,
-                    bytes,
-                    skipped: 0,
-                },
-            );
-        }
-    }
-    Ok(places)
 }

@@ -1,13 +1,13 @@
 //! Describes the contents of a path: a group with timesteps and checkpoints, any other Zarr
 //! hierarchy, or an array of any form.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::is_hdf5;
+use penstock_hdf5::{Member, is_hdf5};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -236,19 +236,18 @@ pub fn describe(path: &Path) -> Result<Value> {
 fn list_datasets(path: &Path) -> Result<Option<Vec<Entry>>> {
     let named = hdf5::name::split(path);
     let (file, above) = named.unwrap_or_else(|| (path.to_path_buf(), String::new()));
-    if !File::open(&file).is_ok_and(|file| is_hdf5(&file)) {
+    if !is_hdf5_file(&file) {
         return Ok(None);
     }
     let opened = hdf5::describe::open(&file)?;
     if !above.is_empty() && opened.dataset(&above)?.is_some() {
         return Ok(None);
     }
-    let within = format!("{above}/");
     let group = |path: &str| -> Result<Entry> {
-        let attributes = opened.attributes(&format!("{within}{path}"))?;
+        let attributes = opened.attributes(&format!("{above}{path}"))?;
         Ok(Entry {
-            path: path.to_string(),
-            contents: Contents::Group(hdf5::attributes::to_json(attributes)),
+            path: path.trim_start_matches('/').to_string(),
+            contents: Contents::Group(hdf5::attributes::to_json(attributes, opened.is_netcdf())),
         })
     };
     let first = match group("") {
@@ -256,21 +255,25 @@ fn list_datasets(path: &Path) -> Result<Option<Vec<Entry>>> {
         first => first?,
     };
     let mut entries = vec![first];
-    let mut groups = BTreeSet::new();
-    for dataset in hdf5::describe::arrays_of(&opened)? {
-        let Some(path) = dataset.strip_prefix(&within) else {
-            continue;
-        };
-        for (end, _) in path.match_indices('/') {
-            if groups.insert(path[..end].to_string()) {
-                entries.push(group(&path[..end])?);
+    for (place, member) in opened.members(&above)? {
+        let path = &place[above.len()..];
+        match member {
+            Member::Group => entries.push(group(path)?),
+            Member::Dataset => {
+                let described = hdf5::describe::describe(&opened, &file, &place);
+                let schema = described.map(|(schema, _)| schema);
+                let path = path.trim_start_matches('/').to_string();
+                entries.push(array_entry(path, schema));
             }
+            Member::Dimension | Member::Type | Member::Link => {} // no array, and no group
         }
-        let described = hdf5::describe::describe(&opened, &file, &dataset);
-        let schema = described.map(|(schema, _)| schema);
-        entries.push(array_entry(path.to_string(), schema));
     }
     Ok(Some(entries))
+}
+
+/// Whether a file is of HDF5.
+pub(crate) fn is_hdf5_file(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| is_hdf5(&file))
 }
 
 fn array_entry(path: String, schema: Result<ArraySchema>) -> Entry {

@@ -9,6 +9,8 @@
 //! | parts | a copy of each part that is changed; a hard link for each other part |
 //! | chunks in a bucket | a get of each chunk that is changed in part; a copy within the service of each other chunk |
 //!
+//! A dataset of an HDF5 file is changed in the file: see `part`.
+//!
 //! If chunks or parts are spread over servers, each server makes the copies and links of its own,
 //! and only the metadata take the place of the old ones.
 //!
@@ -22,6 +24,7 @@ use serde_json::Value;
 
 use super::checks::{check_not_saved, is_in_group, resolve, same_file_system};
 use super::objects::ObjectsPlace;
+use super::part::ChangedDataset;
 use super::pending::Pending;
 use super::place::Place;
 use crate::ArraySchema;
@@ -46,13 +49,20 @@ impl Pending {
             Form::Zarr(location) => change_chunks(location),
             Form::Flat(location) => change_file(path, location),
             Form::Parts(location) => change_parts(&of_server(path, 0), stored.schema(), location),
-            Form::Placed(_) => {
-                let cause = "a part of a dataset is not written by itself: write all of it, or open it \
-                    to be changed in place";
-                Err(Error::new(Kind::Unsupported, "writing a part of", cause).at(path))
-            }
+            Form::Placed(_) => change_dataset(stored),
         }
     }
+}
+
+fn change_dataset(stored: &StoredArray) -> Result<Pending> {
+    let changed = ChangedDataset::new(stored)?;
+    let place = Place::PartInFile(Box::new(changed));
+    let temporary = place.temporary()?;
+    let Place::PartInFile(changed) = &place else {
+        unreachable!("it is one");
+    };
+    let target = Target::new(changed.lay_out(&temporary)?);
+    Ok(Pending::new(temporary, target, place))
 }
 
 fn change_file(path: &Path, location: &flat::Location) -> Result<Pending> {

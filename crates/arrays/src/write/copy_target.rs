@@ -17,6 +17,7 @@ use penstock_engine::{Error, Result};
 use serde_json::Value;
 
 use super::checks::{check_node, resolve};
+use super::dataset::{FileGoal, FilePlace};
 use super::pending::{Keys, chunks_in, lay_out, place_of};
 use super::place::{Place, SIDECAR};
 use crate::formats::Target;
@@ -37,6 +38,8 @@ pub(crate) enum Goal<'a> {
     /// A Zarr group or array at the path itself, with all of its nodes, groups before their
     /// members.
     Tree(&'a [TreeNode]),
+    /// Groups and datasets of the HDF5 file at the path.
+    File(&'a FileGoal),
 }
 
 /// A node of a tree that is written.
@@ -61,6 +64,8 @@ pub(crate) struct CopyTarget {
     /// The targets of servers, one an array.
     targets: Vec<Target>,
     done: Vec<Slab>,
+    /// Whether another attempt may go on here.
+    may_go_on: bool,
 }
 
 impl CopyTarget {
@@ -77,23 +82,39 @@ impl CopyTarget {
                 Place::Directory { path, base: None }
             }
             Goal::Array(schema) => place_of(path, schema)?,
+            Goal::File(goal) => Place::InFile(Box::new(FilePlace::of_copy(path, goal)?)),
+        };
+        // What is added to a file that is there is behind its end, and others may write there, too.
+        let may_go_on = match &place {
+            Place::InFile(place) => place.may_go_on(),
+            _ => true,
         };
         let is_same = |directory: &Path| {
             let there = read_if_there(&directory.join(JOURNAL));
             matches!(there, Ok(Some(there)) if there == journal.as_bytes())
         };
         let (beside, _) = place.beside();
-        if let Some(temporary) = Temporary::adopt(&beside, &is_same)? {
+        if may_go_on && let Some(temporary) = Temporary::adopt(&beside, &is_same)? {
             let done = read_if_there(&temporary.beside(DONE))?.unwrap_or_default();
             return Ok(Self {
-                targets: targets_in(&temporary, goal, true)?,
+                targets: targets_in(&temporary, &place, goal, true)?,
                 done: done_slabs(&String::from_utf8_lossy(&done)),
+                may_go_on,
                 temporary,
                 place,
             });
         }
         let temporary = place.temporary()?;
-        let targets = targets_in(&temporary, goal, false)?;
+        let targets = targets_in(&temporary, &place, goal, false)?;
+        if !may_go_on {
+            return Ok(Self {
+                temporary,
+                place,
+                targets,
+                done: Vec::new(),
+                may_go_on,
+            });
+        }
         sync_tree(&temporary.data())?;
         let sidecar = temporary.beside(SIDECAR);
         if sidecar.exists() {
@@ -108,6 +129,7 @@ impl CopyTarget {
             place,
             targets,
             done: Vec::new(),
+            may_go_on,
         })
     }
 
@@ -127,6 +149,9 @@ impl CopyTarget {
     /// # Errors
     /// The error of the operating system.
     pub(crate) fn note_done(&mut self, (array, pass, slab): Slab) -> Result<()> {
+        if !self.may_go_on {
+            return Ok(());
+        }
         self.temporary.keep();
         let place = self.temporary.beside(DONE);
         let failed = |e: std::io::Error| Error::io(&e, "noting what is done in", &place);
@@ -189,8 +214,18 @@ fn directory_in(data: &Path, path: &str) -> PathBuf {
 }
 
 /// Makes all of a goal in its temporary, unless `is_there`, and gives the targets of the arrays.
-fn targets_in(temporary: &Temporary, goal: &Goal<'_>, is_there: bool) -> Result<Vec<Target>> {
+fn targets_in(
+    temporary: &Temporary,
+    place: &Place,
+    goal: &Goal<'_>,
+    is_there: bool,
+) -> Result<Vec<Target>> {
+    if let Place::InFile(place) = place {
+        let forms = place.lay_out(temporary, is_there)?;
+        return Ok(forms.into_iter().map(Target::new).collect());
+    }
     let nodes = match goal {
+        Goal::File(_) => return Ok(Vec::new()), // its place is in a file
         Goal::Array(schema) => {
             let form = lay_out(temporary, schema, Keys::Nested, None, is_there)?;
             return Ok(vec![Target::new(form)]);

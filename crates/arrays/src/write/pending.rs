@@ -15,7 +15,7 @@ use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 
 use super::checks::{check_file, check_group, check_parts, resolve};
-use super::dataset::DatasetPlace;
+use super::dataset::FilePlace;
 use super::objects::ObjectsPlace;
 use super::place::{Place, SIDECAR};
 use crate::dtype::ByteOrder;
@@ -78,7 +78,7 @@ impl Pending {
     /// [`Kind::Busy`] when another job is writing the same array. Nothing is touched then.
     pub fn create(path: &Path, schema: &ArraySchema, keys: Keys) -> Result<Self> {
         schema.disk_schema(1)?;
-        if is_url(path) && matches!(schema.disk, Storage::Natural | Storage::Chunks { .. }) {
+        if is_url(path) && schema.disk.is_zarr() {
             return Self::create_objects(path, schema);
         }
         Self::begin(place_of(path, schema)?, schema, keys, None)
@@ -137,7 +137,7 @@ impl Pending {
     ) -> Result<Self> {
         let temporary = place.temporary()?;
         let form = match &place {
-            Place::Dataset(place) => place.lay_out(&temporary)?,
+            Place::InFile(place) => place.lay_out(&temporary, false)?.remove(0),
             _ => lay_out(&temporary, schema, keys, spread, false)?,
         };
         Ok(Self::new(temporary, Target::new(form), place))
@@ -185,7 +185,7 @@ impl Pending {
 
 /// The files that the root has made for the servers, and that are yet to be synced.
 pub(super) fn laid_out(temporary: &Temporary, place: &Place) -> Vec<PathBuf> {
-    if matches!(place, Place::Dataset(_)) {
+    if matches!(place, Place::InFile(_) | Place::PartInFile(_)) {
         return Vec::new(); // its place syncs what it makes
     }
     let data = temporary.data();
@@ -208,7 +208,7 @@ pub(super) fn place_of(path: &Path, schema: &ArraySchema) -> Result<Place> {
         Storage::Parts(dists, mesh) => {
             parts_at(resolve(path)?, schema, &part_mesh(dists, mesh), true)
         }
-        Storage::Hdf5 { .. } => Ok(Place::Dataset(Box::new(DatasetPlace::new(path, schema)?))),
+        Storage::Hdf5 { .. } => Ok(Place::InFile(Box::new(FilePlace::new(path, schema)?))),
     }
 }
 

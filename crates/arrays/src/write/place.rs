@@ -8,7 +8,8 @@ use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
 use super::checks::{check_file, check_group, check_node, check_parts};
-use super::dataset::DatasetPlace;
+use super::dataset::FilePlace;
+use super::part::ChangedDataset;
 use crate::formats::sidecar::{self, Sidecar};
 use crate::formats::zarr::{self, Node, consolidated};
 use crate::fs::files::{self, Lock, put_in_place, sync_parent, try_lock};
@@ -36,8 +37,10 @@ pub(super) enum Place {
     File { path: PathBuf, is_raw: bool },
     /// A row-major file that was changed: its sidecar stays.
     ChangedFile { path: PathBuf },
-    /// A dataset of an HDF5 file.
-    Dataset(Box<DatasetPlace>),
+    /// Datasets of an HDF5 file.
+    InFile(Box<FilePlace>),
+    /// A dataset of an HDF5 file that is there, a part of which is written.
+    PartInFile(Box<ChangedDataset>),
     /// A directory of parts of the array `name`, with the path and bytes of each file: files that
     /// no server has made are made at the end.
     Parts {
@@ -52,7 +55,8 @@ impl Place {
     pub(super) fn target(&self) -> PathBuf {
         match self {
             Self::InGroup { group, name } => group.join(name),
-            Self::Dataset(place) => place.path().to_path_buf(),
+            Self::InFile(place) => place.path().to_path_buf(),
+            Self::PartInFile(place) => place.path().clone(),
             Self::Directory { path, .. }
             | Self::File { path, .. }
             | Self::ChangedFile { path }
@@ -106,7 +110,8 @@ impl Place {
                 replacing_in_groups(path, new, temporary, || temporary.install(&data, path))
             }
             Self::File { path, is_raw } => install_file(temporary, path, *is_raw),
-            Self::Dataset(place) => place.install(temporary),
+            Self::InFile(place) => place.install(temporary),
+            Self::PartInFile(place) => place.install(temporary),
             Self::ChangedFile { path } => put_in_place(&data, path),
             Self::Parts { path, name, .. } => {
                 check_parts(path, name)?;

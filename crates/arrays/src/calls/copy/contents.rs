@@ -7,6 +7,9 @@
 //! | a Zarr array that is in no group | a Zarr array, unless the target is an existing group, or a name is given |
 //! | any other array: in a group, a file, parts | an array of a Zarr group |
 //! | any one array, row-major | a file |
+//! | any of these | an HDF5 or NetCDF-4 file, or a group or dataset of one |
+//!
+//! An HDF5 file, or a group of one, is a source as a Zarr group is.
 //!
 //! The record that Penstock keeps in a group is left out: a copy is a Zarr hierarchy, and
 //! checkpoints are groups of it.
@@ -15,17 +18,18 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::Edges;
 use serde_json::Value;
 
+use super::hdf5::{InFile, Odd, SourceFile, place_in};
 use super::options::{Extents, Form, Options};
-use crate::codec::Codec;
+use super::schemas::target_schema;
+use crate::formats::hdf5::name;
 use crate::formats::spread::of_server;
 use crate::formats::zarr::{self, Node, second};
 use crate::groups::{self, Contents as Found, Entry};
 use crate::write::checks::{is_in_group, resolve};
 use crate::write::{Goal, TreeNode};
-use crate::{ArraySchema, Format, Storage, StoredArray};
+use crate::{ArraySchema, Storage, StoredArray};
 
 /// An array whose elements are moved.
 pub(super) struct Item {
@@ -44,8 +48,12 @@ pub(super) struct Contents {
     pub(super) items: Vec<Item>,
     /// The nodes of the tree that is made; none for an array that goes into a group, or a file.
     pub(super) nodes: Vec<TreeNode>,
-    /// The paths of arrays whose chunk files stay as they are.
+    /// The groups and datasets of an HDF5 file, if the target is one.
+    in_file: Option<InFile>,
+    /// The paths of arrays and other objects that stay as they are.
     pub(super) as_they_are: Vec<String>,
+    /// The paths of what is left out.
+    pub(super) skipped: Vec<String>,
 }
 
 /// A node of the source that is copied.
@@ -65,13 +73,21 @@ impl Contents {
     /// not fit the source, or when the target exists; [`Kind::Unsupported`] for an array that
     /// cannot be copied.
     pub(super) fn find(source: &Path, target: &Path, options: &Options) -> Result<Self> {
-        let contents = match &options.raw {
+        let of_hdf5 = SourceFile::open(&of_server(source, 0))?;
+        let mut contents = Self {
+            in_file: InFile::new(target, of_hdf5.as_ref(), options)?,
+            items: Vec::new(),
+            nodes: Vec::new(),
+            as_they_are: Vec::new(),
+            skipped: Vec::new(),
+        };
+        match &options.raw {
             Some((shape, element)) => {
                 let stored = StoredArray::open_raw(source, shape, *element)?;
-                Self::of_one(source, stored, options)?
+                contents.add_one(source, stored, None, options)?;
             }
-            None => Self::of_source(source, target, options)?,
-        };
+            None => contents.add_source(source, target, of_hdf5.as_ref(), options)?,
+        }
         contents.check_extents(options)?;
         contents.check_target(source, target, options)?;
         Ok(contents)
@@ -79,24 +95,62 @@ impl Contents {
 
     /// The goal of the copy's target.
     pub(super) fn goal(&self) -> Goal<'_> {
-        match self.items.first() {
-            Some(item) if self.nodes.is_empty() => Goal::Array(&item.schema),
+        match (&self.in_file, self.items.first()) {
+            (Some(in_file), _) => Goal::File(&in_file.goal),
+            (None, Some(item)) if self.nodes.is_empty() => Goal::Array(&item.schema),
             _ => Goal::Tree(&self.nodes),
         }
     }
 
-    fn of_source(source: &Path, target: &Path, options: &Options) -> Result<Self> {
+    /// The path of the target: of a dataset its file.
+    pub(super) fn target<'a>(&'a self, target: &'a Path) -> &'a Path {
+        self.in_file
+            .as_ref()
+            .map_or(target, |in_file| &in_file.file)
+    }
+
+    /// What is made, for the journal of the copy.
+    pub(super) fn words(&self) -> Result<Vec<String>> {
+        let mut words: Vec<String> = self
+            .nodes
+            .iter()
+            .map(|node| format!("{} {}", node.path, node.json))
+            .collect();
+        if let Some(in_file) = &self.in_file {
+            let goal = serde_json::to_string(&in_file.goal);
+            words.push(goal.map_err(|e| Error::new(Kind::Io, "describing a copy", e))?);
+        }
+        Ok(words)
+    }
+
+    fn add_source(
+        &mut self,
+        source: &Path,
+        target: &Path,
+        of_hdf5: Option<&SourceFile>,
+        options: &Options,
+    ) -> Result<()> {
         let node = Node::read(&of_server(source, 0))?;
         let into_group = is_group(target);
-        let is_tree = match &node {
-            Some(node) if node.kind() == zarr::Kind::Group => {
+        let is_tree = match (&node, of_hdf5) {
+            (None, Some(file)) => file.is_group() && (options.arrays.len() != 1 || !into_group),
+            (Some(node), _) if node.kind() == zarr::Kind::Group => {
                 options.arrays.len() != 1 || !into_group
             }
-            Some(_) => !into_group && options.name.is_none() && is_in_group(source)?.is_none(),
-            None => false,
+            (Some(_), _) => !into_group && options.name.is_none() && is_in_group(source)?.is_none(),
+            (None, None) => false,
         };
-        if is_tree && matches!(options.form, Form::Zarr { .. }) {
-            return Self::of_tree(source, options);
+        // One array that is named goes to the path that the target names.
+        let is_one = self.in_file.as_ref().is_some_and(|file| {
+            file.names_dataset() && (options.arrays.len() == 1 || is_array(node.as_ref()))
+        });
+        if is_tree && !is_one && !matches!(options.form, Form::RowMajor(_)) {
+            return self.add_tree(source, of_hdf5, options);
+        }
+        if let ([path], Some(file)) = (options.arrays.as_slice(), of_hdf5) {
+            let place = file.place(path);
+            let stored = groups::open(&place, None)?;
+            return self.add_one(&place, stored, of_hdf5, options);
         }
         let (place, name) = match options.arrays.as_slice() {
             [] => (source.to_path_buf(), None),
@@ -110,43 +164,137 @@ impl Contents {
             }
         };
         let stored = groups::open(&place, name)?;
-        Self::of_one(&place, stored, options)
+        self.add_one(&place, stored, of_hdf5, options)
     }
 
-    /// The contents of one array, which becomes one of a group, or a file.
-    fn of_one(place: &Path, stored: StoredArray, options: &Options) -> Result<Self> {
+    /// Adds one array, which becomes one of a group, or a file.
+    fn add_one(
+        &mut self,
+        place: &Path,
+        stored: StoredArray,
+        of_hdf5: Option<&SourceFile>,
+        options: &Options,
+    ) -> Result<()> {
+        if let (Some(in_file), Some(name)) = (&self.in_file, &options.name)
+            && in_file.names_dataset()
+        {
+            let cause = format!("the target names a dataset, and the name {name:?} another");
+            return Err(refused(&in_file.file, &cause));
+        }
         let mut schema = target_schema(stored.schema(), options)?;
         schema.name = options.name.clone().unwrap_or_else(|| stem(&schema.name));
-        let item = Item {
+        let mut place = place.to_path_buf();
+        let mut from = None;
+        if let (Some(file), Storage::Hdf5 { dataset, .. }) = (of_hdf5, &stored.schema().disk) {
+            place = place_in(&file.file, dataset);
+            let path = dataset[file.above.len()..].to_string();
+            self.check_attributes(file, &path, options)?;
+            from = Some((file, path));
+        }
+        if let Some(in_file) = &mut self.in_file {
+            let from = from.as_ref().map(|(file, path)| (*file, path.as_str()));
+            schema = in_file.add_array(None, schema, from, options)?;
+        }
+        self.items.push(Item {
             path: stored.schema().name.clone(),
-            place: place.to_path_buf(),
+            place,
             stored,
             schema,
-        };
-        Ok(Self {
-            items: vec![item],
-            nodes: Vec::new(),
-            as_they_are: Vec::new(),
-        })
+        });
+        Ok(())
     }
 
-    /// The contents of a group, or of a Zarr array that stands alone.
-    fn of_tree(source: &Path, options: &Options) -> Result<Self> {
-        let mut contents = Self {
-            items: Vec::new(),
-            nodes: Vec::new(),
-            as_they_are: Vec::new(),
-        };
-        for chosen in choose(source, options)? {
-            contents.add(chosen, options)?;
+    /// Refuses attributes of a node of an HDF5 file that the target has no place for.
+    fn check_attributes(&self, file: &SourceFile, path: &str, options: &Options) -> Result<()> {
+        let goal = self.in_file.as_ref().map(|in_file| &in_file.goal);
+        if options.drops_attributes {
+            return Ok(());
         }
-        Ok(contents)
+        match file.unfit_attributes(path, goal)?.first() {
+            None => Ok(()),
+            Some(name) => {
+                let doing = format!("copying the attribute {name:?} of '{path}'");
+                let cause = "the target has no type for it: leave such attributes out by --drop-attributes \
+                    (drop_attributes=True)";
+                Err(Error::new(Kind::Unsupported, doing, cause).at(&file.file))
+            }
+        }
     }
 
-    fn add(&mut self, chosen: ChosenNode, options: &Options) -> Result<()> {
+    /// Adds a group, or a Zarr array that stands alone.
+    fn add_tree(
+        &mut self,
+        source: &Path,
+        of_hdf5: Option<&SourceFile>,
+        options: &Options,
+    ) -> Result<()> {
+        if options.arrays.is_empty()
+            && let Some(file) = of_hdf5
+        {
+            if let Some(in_file) = &mut self.in_file {
+                in_file.add_dimensions(file)?;
+            }
+            for odd in file.odd()? {
+                self.add_odd(source, &odd, of_hdf5, options)?;
+            }
+        }
+        for mut chosen in choose(source, options)? {
+            if let Some(file) = of_hdf5 {
+                chosen.place = file.place(&chosen.entry.path);
+                if !matches!(chosen.entry.contents, Found::Unreadable(_)) {
+                    self.check_attributes(file, &chosen.entry.path, options)?;
+                }
+            }
+            self.add(source, chosen, of_hdf5, options)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what Penstock does not understand as it is, or leaves it out.
+    fn add_odd(
+        &mut self,
+        source: &Path,
+        odd: &Odd,
+        of_hdf5: Option<&SourceFile>,
+        options: &Options,
+    ) -> Result<()> {
+        let added = match (self.in_file.is_some(), of_hdf5) {
+            (true, Some(file)) => self.add_object(odd, file, options),
+            _ => Err(odd.refused(source, "the target has no place for it")),
+        };
+        match added {
+            Ok(()) => self.as_they_are.push(odd.path.clone()),
+            Err(_) if options.skips_unsupported => self.skipped.push(odd.path.clone()),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn add_object(&mut self, odd: &Odd, file: &SourceFile, options: &Options) -> Result<()> {
+        if odd.is_dataset() {
+            self.check_attributes(file, &odd.path, options)?;
+        }
+        match &mut self.in_file {
+            Some(in_file) => in_file.add_object(odd, file, options),
+            None => Ok(()),
+        }
+    }
+
+    fn add(
+        &mut self,
+        source: &Path,
+        chosen: ChosenNode,
+        of_hdf5: Option<&SourceFile>,
+        options: &Options,
+    ) -> Result<()> {
         let ChosenNode { entry, place, path } = chosen;
         match entry.contents {
             Found::Group(attributes) => {
+                if let Some(in_file) = &mut self.in_file {
+                    let from = of_hdf5.map(|file| file.within(&entry.path));
+                    in_file.add_group(&path, attributes, from, options);
+                    return Ok(());
+                }
                 let mut json = zarr::group_json();
                 json["attributes"] = attributes.into();
                 self.nodes.push(TreeNode {
@@ -161,6 +309,7 @@ impl Contents {
                 // group.
                 let (group, name) = match entry.path.rsplit_once('/') {
                     None if entry.path.is_empty() => (place, None),
+                    _ if of_hdf5.is_some() => (place, None),
                     parts => {
                         let name = parts.map_or(entry.path.as_str(), |(_, name)| name);
                         let group = place.parent().unwrap_or(&place).to_path_buf();
@@ -173,12 +322,21 @@ impl Contents {
                     None | Some("") => stem(&schema.name),
                     Some(name) => name.to_string(),
                 };
-                self.nodes.push(TreeNode {
-                    path,
-                    json: zarr::array_json(&schema)?,
-                    schema: Some(schema.clone()),
-                    chunks_in: None,
-                });
+                if let Some(in_file) = &mut self.in_file {
+                    let path = match path.is_empty() {
+                        true => schema.name.clone(),
+                        false => path,
+                    };
+                    let from = of_hdf5.map(|file| (file, entry.path.as_str()));
+                    schema = in_file.add_array(Some(&path), schema, from, options)?;
+                } else {
+                    self.nodes.push(TreeNode {
+                        path,
+                        json: zarr::array_json(&schema)?,
+                        schema: Some(schema.clone()),
+                        chunks_in: None,
+                    });
+                }
                 let path = match entry.path.is_empty() {
                     true => schema.name.clone(),
                     false => entry.path,
@@ -191,7 +349,17 @@ impl Contents {
                 });
             }
             Found::Unreadable(error) => {
-                let json = foreign_json(&place, &error)?.ok_or(error)?;
+                let json = match &self.in_file {
+                    Some(_) => None,
+                    None => foreign_json(&place, &error)?,
+                };
+                let Some(json) = json else {
+                    if error.kind != Kind::Unsupported {
+                        return Err(error);
+                    }
+                    let odd = Odd::unread(&entry.path, &error);
+                    return self.add_odd(source, &odd, of_hdf5, options);
+                };
                 self.as_they_are.push(entry.path);
                 self.nodes.push(TreeNode {
                     path,
@@ -206,11 +374,12 @@ impl Contents {
 
     /// Refuses extents that fit no array of the source.
     fn check_extents(&self, options: &Options) -> Result<()> {
-        let Form::Zarr {
-            chunks, subchunks, ..
-        } = &options.form
-        else {
-            return Ok(());
+        let (chunks, subchunks) = match &options.form {
+            Form::Zarr {
+                chunks, subchunks, ..
+            } => (chunks, subchunks),
+            Form::Hdf5 { chunks, .. } => (chunks, &None),
+            Form::RowMajor(_) => return Ok(()),
         };
         let all: Vec<Vec<String>> = self
             .items
@@ -253,8 +422,10 @@ impl Contents {
     /// Refuses a target that lies in the source or contains it, and a target that exists.
     fn check_target(&self, source: &Path, target: &Path, options: &Options) -> Result<()> {
         let canonical = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
-        let source = canonical(of_server(source, 0));
-        let mut goal = resolve(target)?;
+        let source = of_server(source, 0);
+        let source = name::split(&source).map_or(source, |(file, _)| file);
+        let source = canonical(source);
+        let mut goal = resolve(self.target(target))?;
         if let Goal::Array(ArraySchema {
             name,
             disk: Storage::Chunks { .. },
@@ -277,7 +448,10 @@ impl Contents {
         }
         let is_empty =
             || std::fs::read_dir(&goal).is_ok_and(|mut entries| entries.next().is_none());
-        let is_there = std::fs::symlink_metadata(&goal).is_ok() && !is_empty();
+        let is_there = match &self.in_file {
+            Some(in_file) if in_file.goal.is_added => in_file.is_taken(options.overwrites)?,
+            _ => std::fs::symlink_metadata(&goal).is_ok() && !is_empty(),
+        };
         if is_there && !options.overwrites {
             return Err(refused(
                 &goal,
@@ -295,6 +469,10 @@ fn stem(name: &str) -> String {
 
 fn refused(path: &Path, cause: &str) -> Error {
     Error::new(Kind::Schema, "copying", cause).at(path)
+}
+
+fn is_array(node: Option<&Node>) -> bool {
+    node.is_some_and(|node| node.kind() == zarr::Kind::Array)
 }
 
 fn is_group(path: &Path) -> bool {
@@ -367,222 +545,4 @@ fn foreign_json(place: &Path, error: &Error) -> Result<Option<Value>> {
         true => second::array_json(node.json(), node.attributes()?),
         false => Some(node.json().clone()),
     })
-}
-
-/// The schema of an array at the target.
-fn target_schema(source: &ArraySchema, options: &Options) -> Result<ArraySchema> {
-    let refused = |cause: &str| {
-        let doing = format!("copying '{}'", source.name);
-        Error::new(Kind::Schema, doing, cause)
-    };
-    let mut schema = source.clone();
-    let (chunks, subchunks, codec) = match &options.form {
-        Form::RowMajor(format) => {
-            if *format == Format::Npy && !schema.attributes.is_empty() {
-                if !options.drops_attributes {
-                    return Err(refused(
-                        "a .npy file has no place for the array's attributes: leave them out by --drop-attributes \
-                         (drop_attributes=True), or take another form",
-                    ));
-                }
-                schema.attributes.clear();
-            }
-            schema.disk = Storage::RowMajor { format: *format };
-            schema.fill = crate::Fill::default();
-            return Ok(schema);
-        }
-        Form::Zarr {
-            chunks,
-            subchunks,
-            codec,
-        } => (chunks, subchunks, codec),
-    };
-    let names = source.names_of_dimensions();
-    let (chunk, inner, word) = match &source.disk {
-        Storage::Chunks {
-            chunk,
-            subchunks,
-            codec,
-        } => (Some(chunk.clone()), subchunks.clone(), codec.clone()),
-        Storage::Hdf5 {
-            chunk: Some(chunk),
-            filters,
-            ..
-        } => {
-            // The filters are not Zarr's: what was compressed stays compressed.
-            let codec = if filters == "none" { "none" } else { "zstd" };
-            (Some(Edges::regular(chunk)), None, codec.to_string())
-        }
-        _ => (None, None, Codec::default().to_string()),
-    };
-    let word = codec.clone().unwrap_or(word);
-    if word.starts_with('{') {
-        return Err(refused(
-            "its codec is one that Penstock reads and Zarr's third format has no word for: give another",
-        ));
-    }
-    let whole: Vec<u64> = source.shape.iter().map(|&extent| extent.max(1)).collect();
-    let is_said = chunks.as_ref().is_some_and(|chunks| chunks.fits(&names));
-    if chunk.is_none() && !is_said && !source.shape.is_empty() {
-        return Err(refused(
-            "the source has no chunks: say which the copy is to have (--chunks, chunks=), or that it is one row-major file \
-             (--row-major, row_major=True)",
-        ));
-    }
-    let chunk = chunk.unwrap_or_else(|| Edges::regular(&whole));
-    let chunk = match chunks {
-        Some(chunks) => chunks.of(&names, &whole, &chunk),
-        None => chunk,
-    };
-    let divides = |inner: &Vec<u64>| {
-        let mut pairs = chunk.iter().zip(inner);
-        pairs.all(|(edges, inner)| *inner > 0 && edges.are_multiples_of(*inner))
-    };
-    let subchunks = match subchunks {
-        Some(extents) if extents.fits(&names) => {
-            let former = inner.filter(divides);
-            let former = former.unwrap_or_else(|| Edges::largest_of(&chunk));
-            Some(extents.of(&names, &whole, &former))
-        }
-        _ => inner.filter(divides),
-    };
-    schema.disk = Storage::Chunks {
-        chunk,
-        subchunks,
-        codec: word,
-    };
-    Ok(schema)
-}
-
-impl Extents {
-    /// Whether these extents are for an array with these dimensions.
-    fn fits(&self, names: &[String]) -> bool {
-        match self {
-            Self::InOrder(extents) => extents.len() == names.len(),
-            Self::ByName(extents) => extents.iter().any(|(name, _)| names.contains(name)),
-        }
-    }
-
-    /// The extents for an array with the dimensions `names`: `whole` are the extents of the array,
-    /// and `former` stay where none are given.
-    fn of<T: Clone + From<u64>>(&self, names: &[String], whole: &[u64], former: &[T]) -> Vec<T> {
-        if !self.fits(names) {
-            return former.to_vec();
-        }
-        let said = |extent: &Option<u64>, d: usize| T::from(extent.unwrap_or(whole[d]));
-        let extent = |d: usize| match self {
-            Self::InOrder(extents) => said(&extents[d], d),
-            Self::ByName(extents) => {
-                let named = extents.iter().find(|(name, _)| *name == names[d]);
-                named.map_or_else(|| former[d].clone(), |(_, extent)| said(extent, d))
-            }
-        };
-        (0..names.len()).map(extent).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ElementType;
-
-    fn source(chunk: &[u64], subchunks: Option<&[u64]>) -> ArraySchema {
-        let disk = Storage::Chunks {
-            chunk: Edges::regular(chunk),
-            subchunks: subchunks.map(<[u64]>::to_vec),
-            codec: "zstd:3".to_string(),
-        };
-        let mut schema = ArraySchema::new("u", &[10, 20, 30], ElementType::F8, disk);
-        schema.dimension_names = Some(["time", "lat", "lon"].map(str::to_string).into());
-        schema
-    }
-
-    fn stored_as(
-        schema: &ArraySchema,
-        chunks: &str,
-        subchunks: &str,
-    ) -> (Vec<u64>, Option<Vec<u64>>) {
-        let extents = |text: &str| (!text.is_empty()).then(|| text.parse().unwrap());
-        let options = Options {
-            form: Form::Zarr {
-                chunks: extents(chunks),
-                subchunks: extents(subchunks),
-                codec: None,
-            },
-            ..Options::default()
-        };
-        match target_schema(schema, &options).unwrap().disk {
-            Storage::Chunks {
-                chunk,
-                subchunks,
-                codec,
-            } if codec == "zstd:3" => (Edges::regular_extents(&chunk).unwrap(), subchunks),
-            disk => panic!("{disk}"),
-        }
-    }
-
-    #[test]
-    fn what_is_not_said_is_as_in_the_source() {
-        let plain = source(&[1, 10, 10], None);
-        for (chunks, expected) in [
-            ("", [1, 10, 10]),
-            ("5,-1,7", [5, 20, 7]),
-            ("time=5", [5, 10, 10]),
-            ("lon=-1,time=2", [2, 10, 30]),
-            ("7", [1, 10, 10]),
-            ("depth=1", [1, 10, 10]),
-        ] {
-            assert_eq!(
-                stored_as(&plain, chunks, ""),
-                (expected.to_vec(), None),
-                "{chunks}"
-            );
-        }
-    }
-
-    #[test]
-    fn listed_chunks_stay_where_nothing_is_said() {
-        let mut listed = source(&[1, 10, 10], Some(&[1, 2, 10]));
-        let edges = Edges::Listed(vec![4, 6, 10]);
-        if let Storage::Chunks { chunk, .. } = &mut listed.disk {
-            chunk[1] = edges.clone();
-        }
-        for (chunks, chunk, subchunks) in [
-            ("", [1.into(), edges.clone(), 10.into()], true),
-            ("time=5", [5.into(), edges.clone(), 10.into()], true),
-            (
-                "lat=5",
-                Edges::regular(&[1, 5, 10]).try_into().unwrap(),
-                false,
-            ),
-        ] {
-            let options = Options {
-                form: Form::Zarr {
-                    chunks: (!chunks.is_empty()).then(|| chunks.parse().unwrap()),
-                    subchunks: None,
-                    codec: None,
-                },
-                ..Options::default()
-            };
-            let disk = Storage::Chunks {
-                chunk: chunk.to_vec(),
-                subchunks: subchunks.then(|| vec![1, 2, 10]),
-                codec: "zstd:3".to_string(),
-            };
-            assert_eq!(target_schema(&listed, &options).unwrap().disk, disk);
-        }
-    }
-
-    #[test]
-    fn sub_chunks_stay_where_they_divide_the_chunks() {
-        let sharded = source(&[4, 20, 30], Some(&[2, 10, 10]));
-        let kept = Some(vec![2, 10, 10]);
-        assert_eq!(stored_as(&sharded, "", ""), (vec![4, 20, 30], kept.clone()));
-        assert_eq!(stored_as(&sharded, "time=8", ""), (vec![8, 20, 30], kept));
-        assert_eq!(stored_as(&sharded, "time=3", ""), (vec![3, 20, 30], None));
-        let (_, inner) = stored_as(&sharded, "time=8", "lat=5");
-        assert_eq!(inner, Some(vec![2, 5, 10]));
-        let (_, inner) = stored_as(&sharded, "time=3", "lat=5");
-        assert_eq!(inner, Some(vec![3, 5, 30]));
-    }
 }

@@ -23,6 +23,7 @@ pub(super) struct Agenda {
     pub(super) jobs: Vec<Job>,
     pub(super) done: BTreeSet<Slab>,
     pub(super) as_they_are: Vec<String>,
+    pub(super) skipped: Vec<String>,
 }
 
 /// An array to be copied.

@@ -1,11 +1,13 @@
 //! The options of a copy.
 
 use std::fmt;
+use std::path::Path;
 use std::str::FromStr;
 
 use penstock_engine::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::formats::hdf5::name;
 use crate::{ElementType, Format};
 
 /// The options of a copy. All ranks must give the same.
@@ -25,6 +27,8 @@ pub struct Options {
     pub drops_attributes: bool,
     /// Whether the copy replaces an existing target.
     pub overwrites: bool,
+    /// Whether the copy leaves out what the target has no place for.
+    pub skips_unsupported: bool,
 }
 
 /// The default memory of a copy: more memory makes a copy little faster.
@@ -41,6 +45,7 @@ impl Default for Options {
             memory_bytes: MEMORY_BYTES,
             drops_attributes: false,
             overwrites: false,
+            skips_unsupported: false,
         }
     }
 }
@@ -57,8 +62,61 @@ pub enum Form {
         /// The codec of the bytes: see [`crate::codec`].
         codec: Option<String>,
     },
+    /// An HDF5 or NetCDF-4 file; extents and filters that are `None` are as in the source.
+    Hdf5 {
+        /// The extents of chunks.
+        chunks: Option<Extents>,
+        /// The filters of chunks, in words such as `shuffle+deflate:4`.
+        filters: Option<String>,
+        /// Whether the file is of NetCDF-4.
+        is_netcdf: bool,
+    },
     /// One array in one file.
     RowMajor(Format),
+}
+
+impl Form {
+    /// Whether `target` names a file of HDF5, or a dataset of one.
+    pub fn is_in_hdf5(target: &Path) -> bool {
+        name::is_netcdf(target).is_some()
+    }
+
+    /// The form of a copy to `target`, which is not to be one row-major file.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for what the target does not have: sub-chunks and a codec in a file of
+    /// HDF5, filters in Zarr.
+    pub fn of(
+        target: &Path,
+        chunks: Option<Extents>,
+        subchunks: Option<Extents>,
+        codec: Option<String>,
+        filters: Option<String>,
+    ) -> Result<Self> {
+        let refused = |cause: &str| {
+            let error = Error::new(Kind::Schema, "choosing how to store a copy", cause);
+            Err(error.at(target))
+        };
+        let Some(is_netcdf) = name::is_netcdf(target) else {
+            return match filters {
+                Some(_) => refused("Zarr has no filters: give a codec"),
+                None => Ok(Self::Zarr {
+                    chunks,
+                    subchunks,
+                    codec,
+                }),
+            };
+        };
+        match (codec, subchunks) {
+            (Some(_), _) => refused("HDF5 has no codec: give filters, such as shuffle+deflate"),
+            (_, Some(_)) => refused("HDF5 has no sub-chunks: give chunks"),
+            (None, None) => Ok(Self::Hdf5 {
+                chunks,
+                filters,
+                is_netcdf,
+            }),
+        }
+    }
 }
 
 impl Default for Form {

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::{Chunk, Dataset, Hdf5File, Storage as Stored};
+use penstock_hdf5::{Chunk, Dataset, Hdf5File, Member, Storage as Stored};
 use penstock_layout::DiskSchema;
 
 use super::journal::Journal;
 use super::{attributes, filters};
 use crate::dtype::{self, ByteOrder, ElementType};
 use crate::fill::Fill;
+use crate::formats::room::Place;
 use crate::formats::{Form, placed};
 use crate::fs::files::damaged;
 use crate::schema::{ArraySchema, Storage};
@@ -78,7 +79,7 @@ pub(crate) fn describe(file: &Hdf5File, path: &Path, dataset: &str) -> Result<(A
     };
     let schema = ArraySchema {
         dimension_names: found.dimensions.into_iter().collect(),
-        attributes: attributes::to_json(found.attributes),
+        attributes: attributes::to_json(found.attributes, file.is_netcdf()),
         fill: fill.clone(),
         ..ArraySchema::new(name, &found.shape, element, disk)
     };
@@ -98,13 +99,9 @@ pub(crate) fn describe(file: &Hdf5File, path: &Path, dataset: &str) -> Result<(A
 /// # Errors
 /// [`Kind::Damaged`] when the library cannot read it.
 pub(crate) fn arrays_of(file: &Hdf5File) -> Result<Vec<String>> {
-    let mut arrays = Vec::new();
-    for dataset in file.datasets()? {
-        if !file.is_bare_dimension(&dataset)? {
-            arrays.push(dataset);
-        }
-    }
-    Ok(arrays)
+    let members = file.members("")?.into_iter();
+    let arrays = members.filter(|(_, member)| *member == Member::Dataset);
+    Ok(arrays.map(|(path, _)| path).collect())
 }
 
 fn fill_of(found: &Dataset, element: ElementType, order: ByteOrder) -> Result<Fill> {
@@ -117,11 +114,7 @@ fn fill_of(found: &Dataset, element: ElementType, order: ByteOrder) -> Result<Fi
 }
 
 /// The places of chunks, by object.
-fn places_of(
-    grid: &DiskSchema,
-    chunks: &[Chunk],
-    path: &Path,
-) -> Result<Vec<Option<placed::Place>>> {
+fn places_of(grid: &DiskSchema, chunks: &[Chunk], path: &Path) -> Result<Vec<Option<Place>>> {
     let counts = grid.grid();
     let objects = usize::try_from(grid.objects()).map_err(|e| damaged(path, e))?;
     let mut places = Vec::new();
@@ -141,7 +134,7 @@ fn places_of(
             }
             object = object * count + index;
         }
-        let place = placed::Place {
+        let place = Place {
             at: chunk.place,
             bytes: chunk.bytes,
             skipped: chunk.skipped,

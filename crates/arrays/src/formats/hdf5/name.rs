@@ -19,6 +19,16 @@ pub(crate) fn split(path: &Path) -> Option<(PathBuf, String)> {
     })
 }
 
+/// Whether the file that a path names is of NetCDF-4, or otherwise of HDF5, by the end of its name;
+/// `None` for any other file.
+pub(crate) fn is_netcdf(path: &Path) -> Option<bool> {
+    let file = split(path).map_or(path.to_path_buf(), |(file, _)| file);
+    let ending = file.extension()?.to_str()?;
+    ENDINGS
+        .contains(&ending)
+        .then_some(matches!(ending, "nc" | "nc4" | "cdf"))
+}
+
 /// A dataset's path with one `/` before each name.
 pub(crate) fn tidy(path: &str) -> String {
     let names = path.split('/').filter(|name| !name.is_empty());
