@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 from helpers import CODECS, DTYPES, assert_alike, caught, leftovers, penstock, same_bits, values
 
@@ -491,6 +492,22 @@ def test_what_zarr_python_writes(place, dtype, more):
             s.write(place / "g", array, truth[5:8, 2:5].copy(), region=np.s_[2:5, 1:4])
         truth[2:5, 1:4] = truth[5:8, 2:5].copy()
         assert same_bits(zarr.open_group(place / "g", mode="r")["u"][...], truth)
+
+
+@needs_rectilinear
+def test_other_arrays_of_the_group_without_the_setting(place):
+    truth = values(SHAPE, "f4")
+    with ps.Session() as s:
+        for name, chunks in (("u", LISTED), ("v", (3, 4))):
+            s.write(place / "g", ps.Array(name, SHAPE, "f4", disk=ps.Chunks(chunks)), truth)
+    with pytest.raises(ValueError, match="rectilinear_chunks"):
+        zarr.open_group(place / "g", mode="r")
+    group = zarr.open_group(place / "g", mode="r", use_consolidated=False)
+    assert same_bits(group["v"][...], truth)
+    with pytest.raises(ValueError, match="rectilinear_chunks"):
+        group["u"]
+    with zarr_python(), xarray.open_zarr(place / "g", chunks=None) as opened:
+        assert same_bits(opened["u"].values, truth)
 
 
 @needs_rectilinear
