@@ -8,7 +8,7 @@ from penstock_bench import shares
 
 
 def test_the_table(tmp_path, capsys):
-    words = ["--mebibytes", "1", "--rounds", "1", "--ranks", "3", "--directory", str(tmp_path)]
+    words = ["--mebibytes", "1", "--rounds", "1", "--ranks", "5", "--directory", str(tmp_path)]
     assert shares.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line[:40].strip() for line in lines[1:]] == list(shares.STORES)
@@ -19,7 +19,10 @@ def test_the_table(tmp_path, capsys):
 
 
 def test_unequal_shares_have_the_rows_of_equal_ones():
-    for ranks in (1, 2, 3, 8):
-        counts = [shares.rows_of(shares.SHARES, rank, ranks, 10) for rank in range(ranks)]
-        assert sum(counts) == 10 * ranks
-        assert ranks == 1 or len(set(counts)) > 1
+    for ranks in (1, 3, 4, 8, 10):
+        for store in (shares.SHARES, shares.UNEVEN):
+            counts = [shares.rows_of(store, rank, ranks, 10) for rank in range(ranks)]
+            assert sum(counts) == 10 * ranks
+            assert ranks < 4 or len(set(counts)) > 1
+            on_first = sum(counts[::2])
+            assert store != shares.SHARES or ranks != 8 or on_first == 40

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray
 import zarr
 from helpers import CODECS, DTYPES, assert_alike, caught, leftovers, penstock, same_bits, values
 
@@ -369,6 +370,25 @@ def test_groups_have_chunks_of_timesteps(place):
     assert verified.is_well and verified.timesteps == 3
 
 
+def test_a_group_keeps_its_chunks_and_its_codec(place):
+    u = ps.Array("u", SHAPE, "f4", memory=cells(), disk=ps.Chunks("shares", codec="zstd:1"))
+    truth = values(SHAPE, "f4")
+    with ps.Session() as s:
+        group = ps.Group("flow", [u], place / "flow")
+        s.timestep(group, {"u": [part(truth, box) for box in cells()]}, time=0.0)
+        other = [ps.Boxes((0, 0), (4, 7)), ps.Boxes((4, 0), (6, 7))]
+        moved = ps.Group("flow", [u.with_memory(other)], place / "flow")
+        s.timestep(moved, {"u": [part(truth, box) for box in other]}, time=1.0)
+        without = u.with_disk(ps.Chunks("shares"))
+        wrong = ps.Group("flow", [without], place / "flow")
+        with pytest.raises(ps.SchemaError, match="zstd:1, and the call says"):
+            s.timestep(wrong, {"u": [part(truth, box) for box in cells()]}, time=2.0)
+        array = ps.Array("u", (2, *SHAPE), "f4")
+        assert same_bits(s.read(place / "flow", array), np.stack([truth, truth]))
+    grid = json.loads((place / "flow" / "u" / "zarr.json").read_text())["chunk_grid"]
+    assert grid["configuration"]["chunk_shapes"] == [1, [3, 5, 2], [1, 4, 2]]
+
+
 def read_moments(path: Path, name: str) -> np.ndarray:
     if HAS_RECTILINEAR:
         with zarr_python():
@@ -472,6 +492,22 @@ def test_what_zarr_python_writes(place, dtype, more):
             s.write(place / "g", array, truth[5:8, 2:5].copy(), region=np.s_[2:5, 1:4])
         truth[2:5, 1:4] = truth[5:8, 2:5].copy()
         assert same_bits(zarr.open_group(place / "g", mode="r")["u"][...], truth)
+
+
+@needs_rectilinear
+def test_other_arrays_of_the_group_without_the_setting(place):
+    truth = values(SHAPE, "f4")
+    with ps.Session() as s:
+        for name, chunks in (("u", LISTED), ("v", (3, 4))):
+            s.write(place / "g", ps.Array(name, SHAPE, "f4", disk=ps.Chunks(chunks)), truth)
+    with pytest.raises(ValueError, match="rectilinear_chunks"):
+        zarr.open_group(place / "g", mode="r")
+    group = zarr.open_group(place / "g", mode="r", use_consolidated=False)
+    assert same_bits(group["v"][...], truth)
+    with pytest.raises(ValueError, match="rectilinear_chunks"):
+        group["u"]
+    with zarr_python(), xarray.open_zarr(place / "g", chunks=None) as opened:
+        assert same_bits(opened["u"].values, truth)
 
 
 @needs_rectilinear

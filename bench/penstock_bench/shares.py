@@ -1,9 +1,10 @@
 """This benchmark compares shares of unequal extents as chunks with natural chunks of equal shares.
 
-The ranks are threads. Each has rows of one array: as many as the others, or one half fewer or more.
-The stores take turns; a rate is the median of the rounds, of a write that is not synced and of a
-read that the page cache answers. Natural chunks of unequal shares have the largest share's extents,
-so that ranks meet in them.
+The ranks are threads, with two servers. Each has rows of one array: as many as the others, or one
+half fewer or more. The stores take turns; a rate is the median of the rounds, of a write that is
+not synced and of a read that the page cache answers. Natural chunks of unequal shares have the
+largest share's extents, so that ranks meet in them. Chunks are dealt out to the servers in turn,
+whatever their extents: where every second share is a large one, one server has all large chunks.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ ROW_BYTES = COLUMNS * 8
 EQUAL = "equal shares, natural chunks"
 SHARES = "unequal shares, each a chunk"
 LARGEST = "unequal shares, chunks of the largest"
-STORES = (EQUAL, SHARES, LARGEST)
+UNEVEN = "all large chunks on one server"
+STORES = (EQUAL, SHARES, LARGEST, UNEVEN)
 
 
 def rows_of(store: str, rank: int, ranks: int, rows: int) -> int:
-    """Give the rows of a rank, of ``rows`` in the mean. An odd rank at the end has the mean."""
-    if store == EQUAL or (rank == ranks - 1 and ranks % 2 == 1):
+    """Give the rows of a rank, of ``rows`` in the mean. What is over four ranks has the mean."""
+    if store == EQUAL or rank >= ranks // 4 * 4:
         return rows
-    return rows // 2 if rank % 2 == 0 else rows + rows // 2
+    is_small = rank % 2 == 0 if store == UNEVEN else rank % 4 in (0, 3)
+    return rows // 2 if is_small else rows + rows // 2
 
 
 def array_of(store: str, rank: int, ranks: int, rows: int) -> ps.Array:
@@ -43,7 +46,7 @@ def array_of(store: str, rank: int, ranks: int, rows: int) -> ps.Array:
         (sum(counts), COLUMNS),
         "f8",
         memory=ps.Boxes((sum(counts[:rank]), 0), (counts[rank], COLUMNS)),
-        disk=ps.Chunks("shares") if store == SHARES else None,
+        disk=ps.Chunks("shares") if store in (SHARES, UNEVEN) else None,
     )
 
 
@@ -62,7 +65,8 @@ def measure(place: Path, ranks: int, mebibytes: int, rounds: int) -> dict[str, t
         back = {store: np.zeros_like(each) for store, each in values.items()}
         seconds: dict[str, tuple[list[float], list[float]]] = {s: ([], []) for s in STORES}
         for number in range(rounds + 1):  # the first one warms up
-            for store, array in arrays.items():
+            for store in STORES[number % len(STORES) :] + STORES[: number % len(STORES)]:
+                array = arrays[store]
                 path = place / f"{STORES.index(store)}-{number}"
                 session.barrier()
                 begun = time.perf_counter()
@@ -80,7 +84,7 @@ def measure(place: Path, ranks: int, mebibytes: int, rounds: int) -> dict[str, t
                     seconds[store][1].append(read - written)
         return seconds
 
-    measured = ps.run(main, ranks, sync=False)[0]
+    measured = ps.run(main, ranks, sync=False, servers=2)[0]
     moved = rows * ranks * ROW_BYTES / MIB
     return {
         store: (moved / median(writes), moved / median(reads))

@@ -240,7 +240,7 @@ impl Group {
         let is_same = array.growth() == *growth
             && own(&stored.shape) == own(&asked.shape)
             && stored.element == asked.element
-            && (array.is_natural || self.metadata.is_stored_as(&self.record, array)?);
+            && self.metadata.is_stored_as(&self.record, array)?;
         if is_same {
             return Ok(());
         }

@@ -308,6 +308,7 @@ impl SaveDirector {
                 Ok(ArrayDeclaration {
                     schema: in_chunks(&stored)?,
                     is_natural: array.schema.disk.is_natural(),
+                    says_codec: array.schema.disk != Storage::Natural,
                     is_ragged: array.is_ragged(),
                 })
             });

@@ -29,6 +29,8 @@ pub struct ArrayDeclaration {
     pub schema: ArraySchema,
     /// Whether the array takes its chunks from a group that is stored already.
     pub is_natural: bool,
+    /// Whether the array says its codec: the stored array must have the same.
+    pub says_codec: bool,
     /// Whether the first dimension has another extent at each moment.
     pub is_ragged: bool,
 }

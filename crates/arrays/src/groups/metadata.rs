@@ -123,7 +123,7 @@ impl Metadata {
         Ok(schema)
     }
 
-    /// Whether the stored array has the declared chunks and codecs.
+    /// Whether the stored array has the declared chunks and codecs, as far as some are declared.
     pub(super) fn is_stored_as(&self, record: &Record, array: &ArrayDeclaration) -> Result<bool> {
         let asked = zarr::array_json(&grown(array, record.time_chunk))?;
         let there = &self.arrays[&array.schema.name];
@@ -136,8 +136,9 @@ impl Metadata {
         };
         let shape = [&[0], array.schema.shape.as_slice()].concat();
         let shape = &shape[usize::from(array.is_ragged)..];
-        let is_same_grid = zarr::is_same_grid(&there["chunk_grid"], &asked["chunk_grid"], shape);
-        Ok(is_same_grid && word(there) == word(&asked))
+        let (grid, asked_grid) = (&there["chunk_grid"], &asked["chunk_grid"]);
+        let has_chunks = array.is_natural || zarr::is_same_grid(grid, asked_grid, shape);
+        Ok(has_chunks && (!array.says_codec || word(there) == word(&asked)))
     }
 
     /// The spread of an array over servers, if it is spread. The group was found at `place`.
