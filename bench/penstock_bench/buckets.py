@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import http.client
 import os
 import socket
@@ -132,12 +133,12 @@ def measure(url: str, mib: int, chunk_mib: int, ranks: int, rounds: int) -> Time
         times.setdefault((name, way), []).append(time.perf_counter() - begun)
 
     for number in range(rounds):
+        at = f"{url}/{number}.zarr"
+        own = from_url(at, client_options={"allow_http": True})
         for way in ("write", "read"):
-            at = f"{url}/{number}.zarr"
-            timed(CRATE, way, lambda is_write: by_crate(store, chunks, is_write))
-            timed(PENSTOCK, way, lambda w, at=at: by_penstock(at, values, chunk_mib, ranks, w))
-            own = from_url(at, client_options={"allow_http": True})
-            timed(ZARR, way, lambda w, own=own: by_zarr(own, values, chunk_mib, w))
+            timed(CRATE, way, functools.partial(by_crate, store, chunks))
+            timed(PENSTOCK, way, functools.partial(by_penstock, at, values, chunk_mib, ranks))
+            timed(ZARR, way, functools.partial(by_zarr, own, values, chunk_mib))
         for found in obstore.list(store, f"{number}.zarr"):
             obstore.delete(store, [each["path"] for each in found])
     return times

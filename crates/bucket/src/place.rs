@@ -253,7 +253,8 @@ impl Place {
     }
 
     /// A condition that is not met may be the work of this very put: a connection may break after
-    /// the service has taken the object, and the request is then repeated. So what is there decides.
+    /// the service has taken the object, and the request is then repeated. So the object that is
+    /// there decides.
     fn put_if(&self, data: &[u8], mode: PutMode) -> Result<Option<Version>> {
         let payload = PutPayload::from(data.to_vec());
         let put = self.insist(async || {

@@ -1,8 +1,8 @@
 //! Connections to services: one for each bucket that the process uses, which all its places share.
 //!
 //! Addresses and credentials are those of the environment, as the services' own tools take them:
-//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, roles of machines
-//! and containers; `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME` and
+//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, roles of
+//! machines and containers; `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME` and
 //! `AZURE_STORAGE_ACCOUNT_KEY`.
 
 use std::collections::HashMap;

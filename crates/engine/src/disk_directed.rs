@@ -20,8 +20,9 @@
 //! | `portions` | the blocks of a server, the clients that hold portions of them, and the memgets |
 //! | `lists` | what clients hold, where no schema says it |
 //!
-//! Memory: two buffers of one block (more for a service that takes many calls at once), or as much as a split collective may take. Time to plan: in
-//! proportion to this server's blocks and to the clients that touch them.
+//! Memory: two buffers of one block (more for a service that takes many calls at once), or as much
+//! as a split collective may take. Time to plan: in proportion to this server's blocks and to the
+//! clients that touch them.
 
 use penstock_layout::Block;
 

@@ -46,8 +46,8 @@ pub struct DiskDirected {
 }
 
 impl Default for DiskDirected {
-    /// Blocks are presorted: it costs next to nothing, and seeks are dear. One buffer is filled while
-    /// the other is drained (Kotz, Table I).
+    /// Blocks are presorted: it costs next to nothing, and seeks are dear. One buffer is filled
+    /// while the other is drained (Kotz, Table I).
     fn default() -> Self {
         Self {
             presort: true,

@@ -17,8 +17,8 @@ use crate::fs::user::User;
 use crate::testing::Faults;
 use crate::{DirectIo, Target};
 
-/// The most buffers of a server for arrays in a bucket, and the bytes that they take together, if two
-/// of them take no more.
+/// The most buffers of a server for arrays in a bucket, and the bytes that they take together,
+/// unless two of them take more.
 const BUCKET_BUFFERS_MAX: u64 = 16;
 const BUCKET_BUFFER_BYTES: u64 = 64 << 20;
 

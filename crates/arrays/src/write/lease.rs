@@ -189,8 +189,8 @@ impl Held {
 }
 
 impl Drop for Lease {
-    /// Gives the lease back, if it is not another's by now. One that cannot be removed is found dead
-    /// later.
+    /// Gives the lease back, if it is not another's by now. One that cannot be removed is found
+    /// dead later.
     fn drop(&mut self) {
         let mut held = lock(&self.held);
         held.owner.renewals += 1;

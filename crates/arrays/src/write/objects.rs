@@ -94,8 +94,8 @@ impl Keys {
         ALL_KEYS.iter().find(is_it).copied()
     }
 
-    /// Keys for a new array of `dims` dimensions, which share no chunk with any of `taken`. An array
-    /// of fewer than two dimensions has fewer ways to name its chunks, and may share a killed
+    /// Keys for a new array of `dims` dimensions, which share no chunk with any of `taken`. An
+    /// array of fewer than two dimensions has fewer ways to name its chunks, and may share a killed
     /// writer's.
     fn beside(taken: &[Self], dims: usize) -> Self {
         let is_free = |keys: &&Self| !taken.iter().any(|taken| taken.meets(**keys, dims));

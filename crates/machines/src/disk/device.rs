@@ -1,8 +1,8 @@
 //! Devices of servers: each has one queue, and a worker that makes its blocking calls.
 //!
 //! A device of a server is what one file system lies on, or a raw block device, or a service that
-//! is reached by a network, which has several workers: each waits for one answer. All files that the
-//! server has open there, of all calls and parties, wait in the device's queue. The worker is a
+//! is reached by a network, which has several workers: each waits for one answer. All files that
+//! the server has open there, of all calls and parties, wait in the device's queue. The worker is a
 //! thread. It takes the next request itself, so that it does not idle while one waits. Servers of
 //! one node have a device each, though it may be the same disk: they are to work side by side.
 //!

@@ -1,5 +1,5 @@
-//! Nodes of a Zarr hierarchy: arrays and groups, in directories or buckets. This module alone reads their
-//! metadata.
+//! Nodes of a Zarr hierarchy: arrays and groups, in directories or buckets. This module alone reads
+//! their metadata.
 //!
 //! | format | array | group | attributes |
 //! |---|---|---|---|
