@@ -10,7 +10,8 @@
 //!
 //! An object is whole at any moment: a put replaces all of it, or nothing. A put under a condition
 //! ([`Place::create`], [`Place::replace`]) succeeds only while the object is missing, or is still
-//! the version that the caller has read. What a rename is in a file system, such a put is in a bucket.
+//! the version that the caller has read. What a rename is in a file system, such a put is in a
+//! bucket.
 //!
 //! All functions block; the requests themselves are made by a few threads that all buckets share.
 //! Requests that fail for a reason that may pass (a server is busy, a connection breaks) are
