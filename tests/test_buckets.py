@@ -138,6 +138,38 @@ def test_what_is_looked_at(bucket: Service):
     assert same_bits(opened["deep/w"][...], values(SHAPE, "f8", 4))
 
 
+def test_xarray_opens_it(bucket: Service):
+    xarray = pytest.importorskip("xarray")
+    from penstock.xarray import Backend
+
+    with ps.Session() as s:
+        u = ps.Array("u", SHAPE, "f8", dims=("z", "y", "x"), disk=FORMS["shards"])
+        s.write(url("xarray.zarr"), u, values(SHAPE, "f8", 4), attrs={"units": "K"})
+    opened = xarray.open_dataset(url("xarray.zarr"), engine=Backend)
+    theirs = xarray.open_zarr(bucket.zarr("xarray.zarr"))
+    xarray.testing.assert_identical(opened.load(), theirs.load())
+    with pytest.raises(ps.UnsupportedError, match="buckets"):
+        opened.penstock.write(url("written.zarr"))
+
+
+def test_copies_and_sums(bucket: Service, place: Path):
+    whole = values(SHAPE, "f8", 4)
+    save(url("copied.zarr"), array(ps.Chunks((4, 3, 5), codec="zstd:1+crc32c")), whole)
+    assert ps.verify(url("copied.zarr")).compared == 12
+    ps.copy(url("copied.zarr"), place / "c.zarr", chunks=(7, 2, 11))
+    assert same_bits(zarr.open_group(place / "c.zarr", mode="r")["u"][...], whole)
+    ps.copy(url("copied.zarr"), place / "c.h5")
+    assert same_bits(load(str(place / "c.h5:/u")), whole)
+    for target in (url("other.zarr"), url("other.h5")):
+        with pytest.raises(ps.UnsupportedError, match="copy to a directory"):
+            ps.copy(place / "c.zarr", target)
+    key = {"Bucket": BUCKET, "Key": "copied.zarr/u/c/1/0/0"}
+    data = bytearray(bucket.client.get_object(**key)["Body"].read())
+    data[-1] ^= 1
+    bucket.client.put_object(**key, Body=bytes(data))
+    assert [e.kind for e in ps.verify(url("copied.zarr")).damages] == ["Damaged"]
+
+
 # ---------------------------------------------------------------------------------------------
 # Replaced
 # ---------------------------------------------------------------------------------------------

@@ -52,6 +52,11 @@ def form_of(path: str) -> Form:
     return SUFFIXES.get(os.path.splitext(path)[1].lower(), "zarr")
 
 
+def is_url(path: str) -> bool:
+    """Whether a path is the URL of a place in a bucket."""
+    return "://" in path
+
+
 def disk_of(form: Form, chunk: tuple[int, ...] | None, codec: str | None) -> Disk:
     """The disk schema of a variable; `chunk` is None for one run of an HDF5 file."""
     if form == "zarr":
@@ -74,13 +79,16 @@ class Target:
 
     Raises
     ------
-    SchemaError, ExistsError
-        When there is no such mode, or when something is there and must not be.
+    SchemaError, ExistsError, UnsupportedError
+        When there is no such mode, or when something is there and must not be, or for a bucket.
     """
 
     def __init__(self, path: str, mode: Mode, sync: bool) -> None:
         if mode not in ("w-", "w", "a"):
             raise schema_error(f'{shown(mode)} is no mode: use "w-", "w" or "a"')
+        if is_url(path):
+            cause = "a data set is written to a directory or file: arrays alone go to buckets"
+            raise error_of(UnsupportedError.kind, cause, path)
         self.path, self.mode, self.form = os.path.realpath(path), mode, form_of(path.rstrip("/"))
         self._sync = sync
         self._aside: str | None = None

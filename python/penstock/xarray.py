@@ -29,7 +29,7 @@ from penstock._types import Path
 from penstock._xarray_parts import Ranks
 from penstock._xarray_region import RegionOf, write_region
 from penstock._xarray_store import Store, groups_of
-from penstock._xarray_target import Mode, Target
+from penstock._xarray_target import Mode, Target, is_url
 from penstock._xarray_write import ChunkChoice, Settings, write_whole
 
 if TYPE_CHECKING:
@@ -228,9 +228,10 @@ class Backend(BackendEntrypoint):
 
 
 def _path(given: Any) -> str:
-    """An absolute path: a process with another directory may read what this one has opened."""
+    """An absolute path: a process with another directory may read what this one has opened. A URL
+    is as it is."""
     path: str = os.fspath(given)
-    return os.path.abspath(os.path.expanduser(path))
+    return path if is_url(path) else os.path.abspath(os.path.expanduser(path))
 
 
 @register_dataset_accessor("penstock")  # type: ignore[no-untyped-call]

@@ -58,6 +58,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
@@ -114,6 +115,10 @@ impl Group {
         is_first: bool,
     ) -> Result<Self> {
         check_declared(declared)?;
+        if is_url(path) {
+            let cause = "a group is saved step by step to a directory: arrays alone go to buckets";
+            return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
+        }
         let absolute = files::absolute(path)?;
         let path = resolve(&of_server(&absolute, 0))?;
         let template = is_template(&absolute).then_some(absolute);

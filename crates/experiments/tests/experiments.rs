@@ -52,9 +52,9 @@ fn a_run_is_the_same_on_every_machine() {
     let hashes = METHODS.map(|method| run(&preset, "wbc", 1024, method, 3).trace_hash);
     let known = [
         0xb0b7_a2be_66c8_1525,
-        0xfec5_59c4_3e8e_0f51,
-        0xb1a4_f514_5fed_46b9,
-        0xb1a4_f514_5fed_46b9, // on the contiguous layout there is nothing to sort
+        0x1c45_5661_407c_7786,
+        0x5768_e9fb_0cd8_6c04,
+        0x5768_e9fb_0cd8_6c04, // on the contiguous layout there is nothing to sort
     ];
     assert_eq!(hashes, known, "{hashes:#018x?}");
 }

@@ -32,6 +32,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 
@@ -188,6 +189,10 @@ struct CopyPlanner {
 
 impl CopyPlanner {
     fn agenda(&self) -> Result<Agenda> {
+        if is_url(&self.target) {
+            let cause = "nothing is copied to a bucket: copy to a directory, or write the arrays";
+            return Err(Error::new(Kind::Unsupported, "copying", cause).at(&self.target));
+        }
         let contents = Contents::find(&self.source, &self.target, &self.options)?;
         let items = contents.items.iter();
         let plans = items

@@ -175,7 +175,7 @@ fn remove_former(path: &Path) -> Result<()> {
 /// [`Kind::Schema`] when `path` is no group of Penstock; [`Kind::Damaged`] when the files do not
 /// tell; [`Kind::Busy`] when a job writes to the group.
 pub fn repair(path: &Path) -> Result<Vec<String>> {
-    let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+    let path = files::absolute(path)?;
     let path = of_server(&path, 0);
     let node = Node::read(&path)?;
     let is_group = node.is_some_and(|node| !node.is_second() && node.kind() == NodeKind::Group);

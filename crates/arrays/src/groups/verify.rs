@@ -102,7 +102,7 @@ impl Verification {
 /// # Errors
 /// When nothing is at `path`. Damaged contents are in the result.
 pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Result<Verification> {
-    let path = std::path::absolute(path).map_err(|e| Error::io(&e, "looking for", path))?;
+    let path = files::absolute(path)?;
     let mut verified = Verification::default();
     let saved = match Record::read(&of_server(&path, 0)) {
         Ok(record) => record,
@@ -321,7 +321,7 @@ impl Verification {
             let place = part.disk.object_blocks(object).next();
             let place = place.and_then(|block| part.target.place_of(part.disk, &block).ok());
             let path = place.map(|(path, _)| path);
-            let is_there = path.as_ref().is_none_or(|path| path.exists());
+            let is_there = path.as_deref().is_none_or(files::is_there);
             let found = of_object(&*medium, part, object, steps.len());
             tell(Progress::More(
                 part.disk.object_region(object).elements() * part.disk.width(),
