@@ -117,7 +117,8 @@ def test_all_ranks_hear_what_is_wrong(mpi, place):
         (part.drop_vars("u") if is_last else part, {}, ps.MismatchError, "other var", not alone),
         (part.assign_attrs(title=mpi.rank), {}, ps.MismatchError, "attributes", not alone),
         (part, {"memory": 1000 + mpi.rank}, ps.MismatchError, "other options", not alone),
-        (part, {"parts": {"x": 0}}, ps.SchemaError, "overlap|leave", not alone),
+        # Parts of one extent that all begin at 0 are taken for replicas.
+        (part, {"parts": {"x": 0}}, ps.Error, "overlap|leave|different values", not alone),
         (part, {"parts": {"z": 0}} if is_last else {}, ps.SchemaError, "'z'", True),
         (part, {"mode": "x"} if is_last else {}, ps.SchemaError, "mode", True),
         (part, {"codec": "nonsense"}, ps.SchemaError, "codec", True),
