@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from statistics import median
+from typing import TypeVar
 
 import numpy as np
 import obstore
@@ -33,6 +34,7 @@ PENSTOCK, CRATE, ZARR = "Penstock", "object_store alone", "zarr-python"
 REQUESTS = 16
 """The requests that a server of Penstock, and each rival, has under way."""
 
+T = TypeVar("T")
 Times = dict[tuple[str, str], list[float]]
 
 
@@ -90,57 +92,65 @@ def by_crate(store: ObjectStore, chunks: list[bytes], is_write: bool) -> None:
     asyncio.run(move())
 
 
-def by_zarr(store: ObjectStore, values: np.ndarray, rows: int, is_write: bool) -> None:
+def by_zarr(store: ObjectStore, values: np.ndarray, rows: int, is_write: bool) -> np.ndarray:
     """Write or read the array with zarr-python."""
     place = zarr.storage.ObjectStore(store)
     with zarr.config.set({"async.concurrency": REQUESTS}):
-        if is_write:
-            shape, chunks = values.shape, (rows, values.shape[1])
-            made = zarr.create_array(
-                place, name="zarr", shape=shape, chunks=chunks, dtype="f8", compressors=None
-            )
-            made[...] = values
-        elif not np.array_equal(zarr.open_array(place, path="zarr")[...], values):
-            raise FailedError("zarr-python reads other values")
+        if not is_write:
+            return np.asarray(zarr.open_array(place, path="zarr")[...])
+        shape, chunks = values.shape, (rows, values.shape[1])
+        made = zarr.create_array(
+            place, name="zarr", shape=shape, chunks=chunks, dtype="f8", compressors=None
+        )
+        made[...] = values
+        return values
 
 
-def by_penstock(url: str, values: np.ndarray, rows: int, ranks: int, is_write: bool) -> None:
+def by_penstock(
+    url: str, values: np.ndarray, rows: int, ranks: int, is_write: bool
+) -> list[np.ndarray]:
     """Write or read the array, columns of which the ranks hold."""
     memory = ps.Distribution("*,BLOCK", ranks)
     u = ps.Array("u", values.shape, "f8", memory, ps.Chunks((rows, values.shape[1])))
 
-    def move(session: ps.Session) -> None:
+    def move(session: ps.Session) -> np.ndarray:
         columns = -(-values.shape[1] // ranks)
         own = values[:, columns * session.rank : columns * (session.rank + 1)]
         if is_write:
             session.write(url, u, own)
-        elif not np.array_equal(session.read(url, u), own):
-            raise FailedError("Penstock reads other values")
+            return own
+        return session.read(url, u)
 
-    ps.run(move, ranks, servers=1)
+    return ps.run(move, ranks, servers=1)
 
 
 def measure(url: str, mib: int, chunk_mib: int, ranks: int, rounds: int) -> Times:
-    """Measure all, in turn."""
+    """Measure all, in turn, and compare what was read with what was written."""
     store = from_url(url, client_options={"allow_http": True})
     values = np.random.default_rng(1).random((mib, MIB // 8))
     chunks = [values[at : at + chunk_mib].tobytes() for at in range(0, mib, chunk_mib)]
     times: Times = {}
 
-    def timed(name: str, way: str, call: Callable[[bool], None]) -> None:
+    def timed(name: str, way: str, call: Callable[[bool], T]) -> T:
         begun = time.perf_counter()
-        call(way == "write")
+        moved = call(way == "write")
         times.setdefault((name, way), []).append(time.perf_counter() - begun)
+        return moved
 
     for number in range(rounds):
         at = f"{url}/{number}.zarr"
         own = from_url(at, client_options={"allow_http": True})
         for way in ("write", "read"):
             timed(CRATE, way, functools.partial(by_crate, store, chunks))
-            timed(PENSTOCK, way, functools.partial(by_penstock, at, values, chunk_mib, ranks))
-            timed(ZARR, way, functools.partial(by_zarr, own, values, chunk_mib))
-        for found in obstore.list(store, f"{number}.zarr"):
-            obstore.delete(store, [each["path"] for each in found])
+            moved = timed(
+                PENSTOCK, way, functools.partial(by_penstock, at, values, chunk_mib, ranks)
+            )
+            theirs = timed(ZARR, way, functools.partial(by_zarr, own, values, chunk_mib))
+            for found in (np.hstack(moved), theirs):
+                if not np.array_equal(found, values):
+                    raise FailedError("what was read is not what was written")
+        for listed in obstore.list(store, f"{number}.zarr"):
+            obstore.delete(store, [each["path"] for each in listed])
     return times
 
 
