@@ -30,23 +30,23 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def environment(port: int) -> dict[str, str]:
+def environment(port: int, address: str = "127.0.0.1") -> dict[str, str]:
     """The variables by which programs reach the service."""
     return {
         "AWS_ACCESS_KEY_ID": "tests",
         "AWS_SECRET_ACCESS_KEY": "tests",
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ENDPOINT_URL": f"http://{address}:{port}",
     }
 
 
 class Service:
     """A running service with one bucket."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         self.port = port
-        url = f"http://127.0.0.1:{port}"
+        self.url = url = f"http://{address}:{port}"
         keys = {"aws_access_key_id": "tests", "aws_secret_access_key": "tests"}
         self.client = boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys)
 
@@ -64,30 +64,30 @@ class Service:
 
     def zarr(self, path: str) -> zarr.storage.ObjectStore:
         """A store of zarr-python at a key."""
-        options = {"endpoint": f"http://127.0.0.1:{self.port}", "region": "us-east-1"}
+        options = {"endpoint": self.url, "region": "us-east-1"}
         keys = {"access_key_id": "tests", "secret_access_key": "tests"}
         options |= dict(prefix=path, client_options={"allow_http": True}, **keys)
         return zarr.storage.ObjectStore(S3Store(BUCKET, **options))
 
 
 @contextlib.contextmanager
-def service() -> Iterator[Service]:
-    """Starts moto's server."""
+def service(address: str = "127.0.0.1") -> Iterator[Service]:
+    """Starts moto's server at an address of this host."""
     port = free_port()
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    command = [sys.executable, "-m", "moto.server", "-H", address, "-p", str(port)]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**os.environ, **environment(port)}, **quiet)
     try:
         until = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
-                socket.create_connection(("127.0.0.1", port)).close()
+                socket.create_connection((address, port)).close()
                 break
             except OSError:
                 assert process.poll() is None, "moto's server has ended"
                 assert time.monotonic() < until, "moto's server does not start"
                 time.sleep(0.05)
-        made = Service(port)
+        made = Service(port, address)
         made.client.create_bucket(Bucket=BUCKET)
         yield made
     finally:

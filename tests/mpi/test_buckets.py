@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 
 import numpy as np
 import pytest
@@ -22,10 +23,13 @@ SHAPE = (13, 6, 5)
 def bucket():
     """Rank 0 starts a service, and all ranks know how to reach it."""
     with contextlib.ExitStack() as stack:
-        running = stack.enter_context(service()) if COMM.rank == 0 else None
+        hosts = COMM.allgather(socket.gethostname())
+        is_one = len(set(hosts)) == 1
+        address = "127.0.0.1" if is_one else socket.gethostbyname(hosts[0])
+        running = stack.enter_context(service(address)) if COMM.rank == 0 else None
         port = COMM.bcast(running.port if running else None)
-        os.environ.update(environment(port))
-        yield running or Service(port)
+        os.environ.update(environment(port, address))
+        yield running or Service(port, address)
         COMM.barrier()
 
 
