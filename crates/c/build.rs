@@ -1,5 +1,5 @@
-//! Gives libpenstock its soname, the first number of the version, and keeps the C functions of other
-//! crates to itself.
+//! Gives libpenstock its soname, the first number of the version, and keeps the C functions of
+//! other crates to itself.
 
 fn main() {
     let major = std::env::var("CARGO_PKG_VERSION_MAJOR").unwrap_or_default();
