@@ -54,15 +54,6 @@ pub struct About {
     pub written: SystemTime,
 }
 
-/// The names right below a place.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Names {
-    /// The names below which there are objects.
-    pub directories: Vec<String>,
-    /// The names of objects.
-    pub objects: Vec<String>,
-}
-
 impl Place {
     /// The place that a path names; `None` if the path is no URL of a bucket.
     ///
@@ -78,6 +69,17 @@ impl Place {
         let bucket = service::bucket(&url).map_err(|e| e.at(path))?;
         let url = path.to_path_buf();
         Ok(Some(Self { bucket, key, url }))
+    }
+
+    /// The place that a URL of a bucket names.
+    ///
+    /// # Errors
+    /// As [`Place::of`]; [`Kind::Schema`] for another path.
+    pub fn at(url: &Path) -> Result<Self> {
+        Self::of(url)?.ok_or_else(|| {
+            let cause = "it is no URL of a bucket";
+            Error::new(Kind::Schema, "reading a URL", cause).at(url)
+        })
     }
 
     /// The URL of the place.
@@ -198,18 +200,14 @@ impl Place {
     /// The error of the service. The object may be the former or the new one then.
     pub fn write(&self, data: impl Into<Bytes>) -> Result<()> {
         let data = data.into();
-        let put = async {
-            match data.len() > REQUEST_BYTES_MAX {
-                true => self.write_parts(data).await,
-                false => {
-                    let put = self.store().put(&self.key, PutPayload::from(data));
-                    put.await.map(drop)
-                }
+        let put = self.insist(async || match data.len() > REQUEST_BYTES_MAX {
+            true => self.write_parts(data.clone()).await,
+            false => {
+                let put = self.store().put(&self.key, data.clone().into());
+                put.await.map(drop)
             }
-        };
-        self.bucket
-            .wait(put)
-            .map_err(|e| self.failed(&e, "writing"))
+        });
+        put.map_err(|e| self.failed(&e, "writing"))
     }
 
     async fn write_parts(&self, data: Bytes) -> Answer<()> {
@@ -328,35 +326,25 @@ impl Place {
             .iter()
             .map(|(from, to)| Ok((self.below(from)?.key, self.below(to)?.key)));
         let pairs: Vec<(Key, Key)> = pairs.collect::<Result<_>>()?;
-        let copies = pairs.iter().map(|(from, to)| self.store().copy(from, to));
-        let copies = stream::iter(copies).buffer_unordered(REQUESTS_MAX);
-        let copied = self
-            .bucket
-            .wait(copies.try_for_each(|()| std::future::ready(Ok(()))));
+        let copied = self.insist(async || {
+            let copies = pairs.iter().map(|(from, to)| self.store().copy(from, to));
+            let copies = stream::iter(copies).buffer_unordered(REQUESTS_MAX);
+            copies.try_for_each(|()| ready(Ok(()))).await
+        });
         copied.map_err(|e| self.failed(&e, "copying"))
     }
 
-    /// The names right below, in order.
+    /// The names right below this place below which there are objects, in order.
     ///
     /// # Errors
     /// The error of the service.
-    pub fn names(&self) -> Result<Names> {
+    pub fn directories(&self) -> Result<Vec<String>> {
         let listed = self.insist(async || self.store().list_with_delimiter(Some(&self.key)).await);
         let listed = self.if_there(listed, "listing")?;
-        let Some(listed) = listed else {
-            return Ok(Names::default());
-        };
-        let named = |key: &Key| key.filename().map(str::to_string);
-        let mut names = Names {
-            directories: listed.common_prefixes.iter().filter_map(named).collect(),
-            objects: listed
-                .objects
-                .iter()
-                .filter_map(|meta| named(&meta.location))
-                .collect(),
-        };
-        names.directories.sort();
-        names.objects.sort();
+        let prefixes = listed.map_or(Vec::new(), |listed| listed.common_prefixes);
+        let names = prefixes.iter().filter_map(Key::filename);
+        let mut names: Vec<String> = names.map(str::to_string).collect();
+        names.sort();
         Ok(names)
     }
 

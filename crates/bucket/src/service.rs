@@ -78,7 +78,12 @@ fn variables(scheme: Scheme) -> Vec<(String, String)> {
         return Vec::new();
     }
     let known = |name: &str| VARIABLES.iter().any(|start| name.starts_with(start));
-    let mut all: Vec<_> = std::env::vars().filter(|(name, _)| known(name)).collect();
+    // Others of the environment may be no text.
+    let named = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| known(name))?;
+        Some((name, value.to_string_lossy().into_owned()))
+    });
+    let mut all: Vec<_> = named.collect();
     all.sort();
     all
 }

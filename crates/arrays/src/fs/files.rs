@@ -96,8 +96,8 @@ pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Whether a file, or an object in a bucket, is there. An object of which the service does not say
-/// that counts as there: who reads it hears of the reason.
+/// Whether a file, or an object in a bucket, is there. An object counts as there if the service
+/// does not answer: its reader will hear the reason.
 pub(crate) fn is_there(path: &Path) -> bool {
     match Place::of(path) {
         Ok(Some(place)) => !matches!(place.about(), Ok(None)),
@@ -108,7 +108,7 @@ pub(crate) fn is_there(path: &Path) -> bool {
 /// The names of all directories in a directory, or in a place of a bucket, in order.
 pub(crate) fn directories_in(directory: &Path) -> Result<Vec<String>> {
     if let Some(place) = Place::of(directory)? {
-        return Ok(place.names()?.directories);
+        return place.directories();
     }
     let entries = entries(directory)?.into_iter();
     let directories = entries.filter(|entry| entry.path().is_dir());

@@ -123,8 +123,11 @@ fn change_objects(location: &zarr::Location) -> Result<Pending> {
     Ok(Pending::of_objects(Form::Zarr(location), place))
 }
 
-/// The metadata of the array in a directory, or at a place in a bucket.
-fn metadata_of(path: &Path) -> Result<Value> {
+/// The metadata of the array in a directory, or at a place in a bucket, to which Penstock writes.
+///
+/// # Errors
+/// [`Kind::Unsupported`] for the second format.
+pub(super) fn metadata_of(path: &Path) -> Result<Value> {
     let node = zarr::Node::read(path)?.filter(|node| !node.is_second());
     node.map(|node| node.json().clone()).ok_or_else(|| {
         let cause =

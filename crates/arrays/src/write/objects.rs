@@ -32,7 +32,9 @@ use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value, json};
 
 use super::lease::Lease;
+use super::place::groups_above;
 use crate::formats::zarr::{self, Node, consolidated};
+use crate::fs::files::damaged;
 use crate::json;
 
 /// The most tries to change the metadata of a group that others change, too.
@@ -167,7 +169,7 @@ impl ObjectsPlace {
     /// [`Kind::Busy`] when somebody else writes the array; [`Kind::Schema`] when something else is
     /// there; [`Kind::ReadOnly`] for a web server; the error of the service.
     pub(super) fn new(group: &Path, name: &str, metadata: Value) -> Result<Self> {
-        let array = place(&group.join(name))?;
+        let array = Place::at(&group.join(name))?;
         array.check_writable()?;
         check_group(group)?;
         let dims = dims_of(&metadata);
@@ -195,7 +197,7 @@ impl ObjectsPlace {
         })
     }
 
-    /// Leases the place of an array at a URL, of which a part is to be changed.
+    /// Leases the place of the array at a URL, to change a part of the array.
     ///
     /// # Errors
     /// As [`ObjectsPlace::new`]; [`Kind::Unsupported`] for chunks of other names than these.
@@ -305,7 +307,7 @@ impl ObjectsPlace {
     /// array's own group if it is missing.
     fn show(&self, groups: Vec<(PathBuf, String)>) -> Result<()> {
         let entry = consolidated::entry(&self.metadata);
-        let own = place(&self.group.join("zarr.json"))?;
+        let own = Place::at(&self.group.join("zarr.json"))?;
         if !self.is_change && own.about()?.is_none() {
             let nodes = Map::from_iter([(self.name.clone(), entry.clone())]);
             let whole = consolidated::with(zarr::group_json(), nodes);
@@ -392,42 +394,16 @@ fn of_second_format(path: &Path) -> Error {
     Error::new(Kind::Schema, "writing", cause).at(path)
 }
 
-/// The place that a URL names.
-fn place(url: &Path) -> Result<Place> {
-    Place::of(url)?.ok_or_else(|| {
-        let cause = "it is no URL of a bucket";
-        Error::new(Kind::Schema, "writing", cause).at(url)
-    })
-}
-
-/// The groups above a node, the nearest first, and the node's path in each.
-fn groups_above(path: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut groups = Vec::new();
-    for group in path.ancestors().skip(1) {
-        if Place::of(group)?.is_none() {
-            break;
-        }
-        match Node::read(group)? {
-            Some(node) if !node.is_second() && node.kind() == zarr::Kind::Group => {
-                let key = path.strip_prefix(group).unwrap_or(path);
-                groups.push((group.to_path_buf(), key.to_string_lossy().into_owned()));
-            }
-            _ => break,
-        }
-    }
-    Ok(groups)
-}
-
 /// Changes the metadata of a group, which others may change at the same time: then it is tried
 /// again. `change` gives `None` to leave them.
 fn change_json(group: &Path, mut change: impl FnMut(Value) -> Option<Value>) -> Result<()> {
-    let file = place(&group.join("zarr.json"))?;
+    let file = Place::at(&group.join("zarr.json"))?;
     for _ in 0..TRIES_MAX {
         let Some((text, version)) = file.read()? else {
             return Ok(());
         };
         let json = json::parse(&text);
-        let json = json.map_err(|e| crate::fs::files::damaged(file.url(), e))?;
+        let json = json.map_err(|e| damaged(file.url(), e))?;
         let Some(changed) = change(json) else {
             return Ok(());
         };

@@ -39,7 +39,7 @@ pub(super) enum Place {
     ChangedFile { path: PathBuf },
     /// Datasets of an HDF5 file.
     InFile(Box<FilePlace>),
-    /// A dataset of an HDF5 file that is there, a part of which is written.
+    /// A dataset that is there, in an HDF5 file, and that is written in part.
     PartInFile(Box<ChangedDataset>),
     /// A directory of parts of the array `name`, with the path and bytes of each file: files that
     /// no server has made are made at the end.
@@ -213,7 +213,7 @@ fn unknown(group: &Path, known: &Map<String, Value>) -> Result<Map<String, Value
 }
 
 /// The groups above a node, the nearest first, and the node's path in each.
-fn groups_above(path: &Path) -> Result<Vec<(PathBuf, String)>> {
+pub(super) fn groups_above(path: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut groups = Vec::new();
     for group in path.ancestors().skip(1) {
         match Node::read(group)? {

@@ -8,13 +8,13 @@
 use std::path::{Path, PathBuf};
 
 use penstock_bucket::Place;
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::Result;
 
+use super::change::metadata_of;
 use super::checks::{check_not_in_checkpoints, check_not_saved, is_in_group, resolve};
 use super::lease::Lease;
 use crate::formats::Form;
 use crate::formats::spread::of_server;
-use crate::formats::zarr::Node;
 use crate::fs::temporary::Temporary;
 use crate::read::StoredArray;
 
@@ -72,12 +72,7 @@ impl StoredArray {
 /// Leases an array in a bucket.
 fn lease(array: &Place) -> Result<Updatable> {
     array.check_writable()?;
-    let node = Node::read(array.url())?;
-    if node.is_none_or(|node| node.is_second()) {
-        let cause =
-            "it is of Zarr format 2, to which Penstock does not write: copy the array first";
-        return Err(Error::new(Kind::Unsupported, "writing", cause).at(array.url()));
-    }
+    metadata_of(array.url())?;
     let _held = Lease::take(array)?;
     let _right = Right::Lease { _held };
     Ok(Updatable { _right })

@@ -232,8 +232,15 @@ impl Chunks {
         self.schema.offset_in_chunk(block.object) + block.offset
     }
 
-    fn key(&self, object: u64) -> String {
+    /// The key of a chunk.
+    pub(super) fn key(&self, object: u64) -> String {
         self.key_by(&self.keys, object)
+    }
+
+    /// The key that a chunk has in the array that is changed, if one is.
+    pub(super) fn base_key(&self, object: u64) -> Option<String> {
+        let base = self.location.base.as_ref();
+        base.map(|_| self.key_by(&self.base_keys, object))
     }
 
     fn key_by(&self, keys: &ChunkKeyEncoding, object: u64) -> String {

@@ -23,7 +23,7 @@ use penstock_machines::memory::buffer::fill;
 use super::chunks::Chunks;
 use super::encoded::read_rows;
 use super::metadata::{Layout, Plain};
-use super::plain::read_only;
+use super::plain::{check_bytes, read_only};
 use super::shard_form::{Bytes, ShardForm};
 use crate::dtype;
 use crate::fs::files::{self, Open, damaged, lock};
@@ -33,88 +33,76 @@ const INDEXES_MAX: usize = 64;
 /// The locks of an updater: chunks whose numbers differ by this have the same.
 const LOCKS: usize = 64;
 
-/// The place that a URL names.
-fn place_at(url: &Path) -> Result<Place> {
-    Place::of(url)?.ok_or_else(|| {
-        let cause = "it is no URL of a bucket";
-        Error::new(Kind::Schema, "opening", cause).at(url)
-    })
+/// The chunks of an array in a bucket, as one server has them open.
+pub(super) struct Objects {
+    chunks: Chunks,
+    /// The place of the array.
+    home: Place,
 }
 
-/// The place of a chunk.
-fn place_of(chunks: &Chunks, object: u64) -> Result<Place> {
-    place_at(&chunks.path(object))
-}
-
-/// Decodes a chunk, or the chunk of the array that is changed. A chunk that neither has is of the
-/// fill value.
-fn read_chunk(chunks: &Chunks, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
-    let base = chunks.base_path(object);
-    for url in [Some(chunks.path(object)), base].iter().flatten() {
-        if decode(chunks, &place_at(url)?, layout, object, data)? {
-            return Ok(());
-        }
+impl Objects {
+    /// # Errors
+    /// When the environment does not say how to reach the bucket.
+    pub(super) fn new(chunks: Chunks) -> Result<Self> {
+        let home = Place::at(&chunks.location.directory)?;
+        Ok(Self { chunks, home })
     }
-    match layout {
-        Layout::Plain(plain) => fill(data, &plain.fill),
-        Layout::Encoded(coder) => fill(data, coder.fill_value.as_ne_bytes()),
-        Layout::Shards(form) => fill(data, &form.fill),
+
+    /// The place of a chunk.
+    fn place(&self, object: u64) -> Result<Place> {
+        self.home.below(&self.chunks.key(object))
     }
-    Ok(())
-}
 
-/// Decodes the chunk that is at a place. Gives false if there is none.
-fn decode(
-    chunks: &Chunks,
-    place: &Place,
-    layout: &Layout,
-    object: u64,
-    data: &mut [u8],
-) -> Result<bool> {
-    match layout {
-        Layout::Plain(plain) => {
-            let Some(about) = place.about()? else {
-                return Ok(false);
-            };
-            check_length(about.bytes, data.len(), place.url())?;
-            let is_there = place.read_part(data, 0)?;
-            dtype::swap(data, plain.swap_width);
-            Ok(is_there)
+    /// The bytes of a chunk, or of the chunk of the array that is changed, and their place; `None`
+    /// if neither is stored.
+    fn stored(&self, object: u64) -> Result<Option<(Place, impl AsRef<[u8]> + use<>)>> {
+        let base = self.chunks.base_key(object);
+        for key in [Some(self.chunks.key(object)), base].iter().flatten() {
+            let place = self.home.below(key)?;
+            if let Some((bytes, _)) = place.read()? {
+                return Ok(Some((place, bytes)));
+            }
         }
-        Layout::Encoded(coder) => {
-            let Some((encoded, _)) = place.read()? else {
-                return Ok(false);
-            };
-            let decoded = chunks.coder(coder, object).decode(&encoded, data);
-            decoded.map_err(|e| e.at(place.url())).map(|()| true)
-        }
-        Layout::Shards(_) => Err(no_parts("reading")),
+        Ok(None)
     }
-}
 
-/// Encodes and puts a chunk.
-fn write_chunk(chunks: &Chunks, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
-    let place = place_of(chunks, object)?;
-    let encoded = match layout {
-        Layout::Plain(plain) => dtype::swapped(data, plain.swap_width),
-        Layout::Encoded(coder) => {
-            let coder = chunks.coder(coder, object);
-            let encoded = coder.encode(data).map_err(|e| e.at(place.url()))?;
-            Cow::Owned(encoded.into_owned())
+    /// Decodes a chunk. A chunk that is not stored is of the fill value.
+    fn read(&self, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
+        let stored = self.stored(object)?;
+        match (layout, &stored) {
+            (Layout::Plain(plain), None) => fill(data, &plain.fill),
+            (Layout::Plain(plain), Some((place, bytes))) => {
+                let bytes = bytes.as_ref();
+                check_bytes(bytes.len() as u64, data.len() as u64, place.url())?;
+                data.copy_from_slice(bytes);
+                dtype::swap(data, plain.swap_width);
+            }
+            (Layout::Encoded(coder), None) => fill(data, coder.fill_value.as_ne_bytes()),
+            (Layout::Encoded(coder), Some((place, bytes))) => {
+                let decoded = self
+                    .chunks
+                    .coder(coder, object)
+                    .decode(bytes.as_ref(), data);
+                decoded.map_err(|e| e.at(place.url()))?;
+            }
+            (Layout::Shards(_), _) => return Err(no_parts("reading")),
         }
-        Layout::Shards(_) => return Err(no_parts("writing")),
-    };
-    place.write(encoded.into_owned())
-}
+        Ok(())
+    }
 
-/// Checks the length of a chunk without codec.
-fn check_length(found: u64, wanted: usize, path: &Path) -> Result<()> {
-    match found == wanted as u64 {
-        true => Ok(()),
-        false => {
-            let cause = format!("the chunk has {found} bytes where {wanted} belong");
-            Err(damaged(path, cause))
-        }
+    /// Encodes and puts a chunk.
+    fn write(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
+        let place = self.place(object)?;
+        let encoded = match layout {
+            Layout::Plain(plain) => dtype::swapped(data, plain.swap_width).into_owned(),
+            Layout::Encoded(coder) => {
+                let coder = self.chunks.coder(coder, object);
+                let encoded = coder.encode(data).map_err(|e| e.at(place.url()))?;
+                encoded.into_owned()
+            }
+            Layout::Shards(_) => return Err(no_parts("writing")),
+        };
+        place.write(encoded)
     }
 }
 
@@ -147,13 +135,13 @@ fn put_block(chunks: &Chunks, block: &Block, data: &[u8], whole: &mut [u8]) {
 
 /// Puts the chunks of an array that nobody sees yet.
 pub(super) struct Writer {
-    chunks: Chunks,
+    objects: Objects,
     layout: Layout,
 }
 
 impl Writer {
-    pub(super) fn new(chunks: Chunks, layout: Layout) -> Self {
-        Self { chunks, layout }
+    pub(super) fn new(objects: Objects, layout: Layout) -> Self {
+        Self { objects, layout }
     }
 }
 
@@ -167,18 +155,18 @@ impl Medium for Writer {
     }
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        let wanted = self.chunks.bytes(block.object);
-        if data.len() as u64 != wanted {
+        let chunks = &self.objects.chunks;
+        if data.len() as u64 != chunks.bytes(block.object) {
             let cause = "a chunk is put into a bucket whole";
             let error = Error::new(Kind::Unsupported, "writing", cause);
-            return Err(error.at(&self.chunks.path(block.object)));
+            return Err(error.at(&chunks.path(block.object)));
         }
-        write_chunk(&self.chunks, &self.layout, block.object, data)
+        self.objects.write(&self.layout, block.object, data)
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        let read = |data: &mut [u8]| read_chunk(&self.chunks, &self.layout, block.object, data);
-        read_rows(&self.chunks.schema, block, data, read)
+        let read = |data: &mut [u8]| self.objects.read(&self.layout, block.object, data);
+        read_rows(&self.objects.chunks.schema, block, data, read)
     }
 
     fn moves_parts(&self) -> bool {
@@ -205,24 +193,24 @@ impl Medium for Writer {
 
 /// Gets blocks of chunks.
 pub(super) struct Reader {
-    chunks: Chunks,
+    objects: Objects,
     layout: Layout,
     /// The indexes of shards, with the shards' lengths; `None` for a missing shard.
     indexes: Open<Option<(Vec<u64>, u64)>>,
 }
 
 impl Reader {
-    pub(super) fn new(chunks: Chunks, layout: Layout) -> Self {
+    pub(super) fn new(objects: Objects, layout: Layout) -> Self {
         Self {
-            chunks,
+            objects,
             layout,
             indexes: Open::new(INDEXES_MAX),
         }
     }
 
     fn read_plain(&self, block: &Block, data: &mut [u8], plain: &Plain) -> Result<()> {
-        let place = place_of(&self.chunks, block.object)?;
-        match place.read_part(data, self.chunks.offset(block))? {
+        let place = self.objects.place(block.object)?;
+        match place.read_part(data, self.objects.chunks.offset(block))? {
             true => dtype::swap(data, plain.swap_width),
             false => fill(data, &plain.fill),
         }
@@ -230,13 +218,13 @@ impl Reader {
     }
 
     fn read_sub_chunk(&self, block: &Block, data: &mut [u8], form: &ShardForm) -> Result<()> {
-        let place = place_of(&self.chunks, block.object)?;
+        let place = self.objects.place(block.object)?;
         let shard = Object(&place);
         let open = || {
             let Some(about) = place.about()? else {
                 return Ok(None);
             };
-            let extents = self.chunks.schema.chunk_extents(block.object);
+            let extents = self.objects.chunks.schema.chunk_extents(block.object);
             let index = form.index_of(&extents)?;
             let index = index.read(&shard, about.bytes, place.url())?;
             Ok(Some((index, about.bytes)))
@@ -274,7 +262,7 @@ impl Medium for Reader {
     }
 
     fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
-        Err(read_only(&self.chunks.path(block.object)))
+        Err(read_only(&self.objects.chunks.path(block.object)))
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
@@ -282,9 +270,8 @@ impl Medium for Reader {
             Layout::Plain(plain) => self.read_plain(block, data, plain),
             Layout::Shards(form) => self.read_sub_chunk(block, data, form),
             Layout::Encoded(_) => {
-                let (chunks, layout) = (&self.chunks, &self.layout);
-                let read = |data: &mut [u8]| read_chunk(chunks, layout, block.object, data);
-                read_rows(&chunks.schema, block, data, read)
+                let read = |data: &mut [u8]| self.objects.read(&self.layout, block.object, data);
+                read_rows(&self.objects.chunks.schema, block, data, read)
             }
         }
     }
@@ -294,7 +281,7 @@ impl Medium for Reader {
     }
 
     fn write_part(&self, block: &Block, _: u64, _: &[u8]) -> Result<()> {
-        Err(read_only(&self.chunks.path(block.object)))
+        Err(read_only(&self.objects.chunks.path(block.object)))
     }
 
     fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
@@ -338,19 +325,19 @@ impl Medium for Updater {
     }
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        let (chunks, object) = (&self.reader.chunks, block.object);
+        let (objects, object) = (&self.reader.objects, block.object);
         let _lock = lock(&self.locks[exact::<usize>(object % LOCKS as u64)]);
-        let bytes = chunks.bytes(object);
+        let bytes = objects.chunks.bytes(object);
         let changed = match data.len() as u64 == bytes {
             true => Cow::Borrowed(data),
             false => {
                 let mut whole = files::zeros(bytes)?;
-                read_chunk(chunks, &self.whole, object, &mut whole)?;
-                put_block(chunks, block, data, &mut whole);
+                objects.read(&self.whole, object, &mut whole)?;
+                put_block(&objects.chunks, block, data, &mut whole);
                 Cow::Owned(whole)
             }
         };
-        write_chunk(chunks, &self.whole, object, &changed)?;
+        objects.write(&self.whole, object, &changed)?;
         drop(self.reader.indexes.take(object));
         Ok(())
     }

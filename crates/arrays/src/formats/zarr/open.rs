@@ -9,6 +9,7 @@ use penstock_machines::Medium;
 
 use super::chunks::{Location, remove_chunks_from};
 use super::metadata::{Layout, Plain};
+use super::objects::Objects;
 use super::{encoded, objects, plain, shard_update, shards};
 use crate::fs::direct::AccessMode;
 
@@ -34,7 +35,10 @@ impl Location {
         }
         let (layout, chunks) = self.open(server, schema)?;
         if is_url(&self.directory) {
-            return Ok(Arc::new(objects::Writer::new(chunks, layout)));
+            return Ok(Arc::new(objects::Writer::new(
+                Objects::new(chunks)?,
+                layout,
+            )));
         }
         Ok(match layout {
             Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
@@ -58,7 +62,7 @@ impl Location {
         if is_url(&self.directory) {
             let (layout, chunks) = self.open(server.0, schema)?;
             let (whole, _) = self.form.open(&self.directory, true)?;
-            let reader = objects::Reader::new(chunks, layout);
+            let reader = objects::Reader::new(Objects::new(chunks)?, layout);
             return Ok(Arc::new(objects::Updater::new(reader, whole)));
         }
         self.check_updatable()?;
@@ -89,7 +93,10 @@ impl Location {
         }
         let (layout, chunks) = self.open(server.0, schema)?;
         if is_url(&self.directory) {
-            return Ok(Arc::new(objects::Reader::new(chunks, layout)));
+            return Ok(Arc::new(objects::Reader::new(
+                Objects::new(chunks)?,
+                layout,
+            )));
         }
         Ok(match layout {
             Layout::Plain(Plain { swap_width, fill }) => {

@@ -328,11 +328,15 @@ impl Medium for Updater {
 
 /// Checks the length of a chunk: without codec it is fixed.
 fn check_length(file: &File, bytes: u64, path: &Path) -> Result<()> {
-    let length = files::length(file, path)?;
-    if length == bytes {
+    check_bytes(files::length(file, path)?, bytes, path)
+}
+
+/// Checks that a chunk without codec has the bytes that belong there.
+pub(super) fn check_bytes(there: u64, bytes: u64, path: &Path) -> Result<()> {
+    if there == bytes {
         return Ok(());
     }
-    let cause = format!("the chunk has {length} bytes where {bytes} belong");
+    let cause = format!("the chunk has {there} bytes where {bytes} belong");
     Err(files::damaged(path, cause))
 }
 
