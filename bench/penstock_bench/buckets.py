@@ -109,7 +109,7 @@ def by_zarr(store: ObjectStore, values: np.ndarray, rows: int, is_write: bool) -
 def by_penstock(
     url: str, values: np.ndarray, rows: int, ranks: int, is_write: bool
 ) -> list[np.ndarray]:
-    """Write or read the array, columns of which the ranks hold."""
+    """Write or read the array; each rank holds some of its columns."""
     memory = ps.Distribution("*,BLOCK", ranks)
     u = ps.Array("u", values.shape, "f8", memory, ps.Chunks((rows, values.shape[1])))
 

@@ -29,9 +29,9 @@ import numpy.typing as npt
 from penstock._lists import Runs
 
 HULL_ELEMENTS = 2**20
-"""A hull of so many elements is always read as a box: a list would not be faster."""
+"""A hull with no more elements is always read as a box: a list would not be faster."""
 HULL_FACTOR = 8
-"""A larger hull is read as a box if it has at most so many times the elements that are picked."""
+"""A larger hull is read as a box if it has no more than this multiple of the picked elements."""
 
 Key: TypeAlias = tuple[Any, ...]
 Region: TypeAlias = tuple[slice, ...] | Runs

@@ -12,7 +12,7 @@ whole, along the others all of it:
 
 The program says where a piece begins, or the values of a dimension's index coordinate do: pieces in
 the order of their values. What these do not tell is refused, not guessed. Of each variable a rank
-has a box; here rank 0 and rank 2 have the same box of `lon`, of which the lowest rank writes.
+has a box; here rank 0 and rank 2 have the same box of `lon`, and the lower rank writes it.
 
 All that is here is computed from what each rank has told all others, so that every rank comes to
 the same result, or the same error.
@@ -70,7 +70,7 @@ class Ranks:
         Raises
         ------
         Error
-            The same on all ranks, that of the lowest rank whose `prepare` has failed. A process
+            The same on all ranks: the lowest rank whose `prepare` has failed decides. A process
             alone gets what `prepare` has raised.
         """
         if self.comm is None:
@@ -315,7 +315,7 @@ def _mismatch(cause: str) -> MismatchError:
 def pieces_of(
     box: Box, chunk: Sequence[int], elements_max: int
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """A box in pieces of at most so many elements, or of one, which meet the edges of chunks.
+    """A box in pieces of at most `elements_max` elements, or of one, along the edges of chunks.
 
     Parameters
     ----------

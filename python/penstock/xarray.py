@@ -322,7 +322,7 @@ class Accessor:
             When a variable is of text, or of another type that Penstock does not store.
         Error
             Of the kind that fits. The same on all ranks; what stood at `path` is as it was, but for
-            a region, of which some may have been written.
+            a region, some of which may have been written.
 
         Notes
         -----

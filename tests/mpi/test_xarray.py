@@ -37,7 +37,7 @@ def whole(form: str) -> xr.Dataset:
 
 
 def region_of(mpi, made: xr.Dataset, rows: int) -> dict[str, slice]:
-    """This rank's part, on a mesh of so many rows; some parts are empty if there are many ranks."""
+    """This rank's part, on a mesh with that number of rows; some parts may be empty."""
     columns = mpi.size // rows
     row, column = divmod(mpi.rank, columns)
     if row >= rows:

@@ -62,8 +62,8 @@ use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
+pub(crate) use catalog::checkpoint_sums;
 pub use catalog::{Catalog, Checkpoint, Contents, Entry, describe, list, open, open_schema};
-pub(crate) use catalog::{checkpoint_sums, is_hdf5_file};
 pub use checkpoint::Moment;
 pub use coordinate::{Coordinate, Values};
 pub use declared::{ArrayDeclaration, Declaration};

@@ -379,22 +379,32 @@ fn run_all_in(place: &Path, schemas: impl IntoIterator<Item = ArraySchema>) {
 
 #[test]
 fn chunks_in_a_bucket_through_every_wrapper() {
-    let fill = Fill::new(ElementType::I2, &[3, 9]).unwrap();
-    let disks = [
+    let schemas = chunked().map(|disk| schema(&[9, 7], ElementType::I2, disk));
+    run_all_in(Path::new("memory://media"), schemas);
+    run_all_in(Path::new("memory://media-filled"), filled_chunks());
+}
+
+/// Chunks of all layouts.
+fn chunked() -> [Storage; 8] {
+    [
         chunks(&[4, 6], None, "none"),
         chunks(&[4, 6], None, "zstd:1"),
         chunks(&[4, 6], Some(&[2, 3]), "none"),
         chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
+        chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
         listed(&[3, 4, 2], &[5, 2], None, "none"),
+        listed(&[3, 4, 5], &[5, 9], None, "zstd:1"),
         listed(&[2, 4, 8], &[3, 9], Some(&[1, 3]), "crc32c"),
-    ];
-    let schemas = disks.map(|disk| schema(&[9, 7], ElementType::I2, disk));
-    run_all_in(Path::new("memory://media"), schemas.clone());
-    let filled = schemas.map(|schema| ArraySchema {
+    ]
+}
+
+/// Arrays in these chunks, with a fill value.
+fn filled_chunks() -> [ArraySchema; 8] {
+    let fill = Fill::new(ElementType::I2, &[3, 9]).unwrap();
+    chunked().map(|disk| ArraySchema {
         fill: fill.clone(),
-        ..schema
-    });
-    run_all_in(Path::new("memory://media-filled"), filled);
+        ..schema(&[9, 7], ElementType::I2, disk)
+    })
 }
 
 #[test]
@@ -457,22 +467,7 @@ fn positions_go_through_every_wrapper() {
 /// What is never written is the fill value, also in checksums, and sub-chunks of padding alone are.
 #[test]
 fn chunks_with_a_fill_value_through_every_wrapper() {
-    let fill = Fill::new(ElementType::I2, &[3, 9]).unwrap();
-    let disks = [
-        chunks(&[4, 6], None, "none"),
-        chunks(&[4, 6], None, "zstd:1"),
-        chunks(&[4, 6], Some(&[2, 3]), "none"),
-        chunks(&[8, 12], Some(&[1, 2]), "zstd:1"),
-        chunks(&[20, 20], Some(&[5, 4]), "crc32c"),
-        listed(&[3, 4, 2], &[5, 2], None, "none"),
-        listed(&[3, 4, 5], &[5, 9], None, "zstd:1"),
-        listed(&[2, 4, 8], &[3, 9], Some(&[1, 3]), "crc32c"),
-    ];
-    let schemas = disks.map(|disk| schema(&[9, 7], ElementType::I2, disk));
-    run_all(schemas.map(|schema| ArraySchema {
-        fill: fill.clone(),
-        ..schema
-    }));
+    run_all(filled_chunks());
 }
 
 #[test]

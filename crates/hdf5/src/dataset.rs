@@ -158,7 +158,7 @@ fn fill_bytes(opened: &Opened, element: &Datatype) -> Outcome<Vec<u8>> {
     }
 }
 
-/// The name of a dimension: of its scale, or else its label, or that of the variable itself.
+/// The name of a dimension: its scale's name, or else its label, or else the variable's own name.
 fn name_of(opened: &Opened, dimension: usize) -> Outcome<Option<String>> {
     let Ok(dimension) = u32::try_from(dimension) else {
         return Ok(None);

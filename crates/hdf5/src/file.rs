@@ -48,6 +48,14 @@ pub enum FileForm {
 }
 
 impl FileForm {
+    /// NetCDF-4, or otherwise HDF5.
+    pub fn of(is_netcdf: bool) -> Self {
+        match is_netcdf {
+            true => Self::NetCdf,
+            false => Self::Hdf5,
+        }
+    }
+
     /// How its programs store texts.
     pub(crate) fn texts(self) -> TextForm {
         match self {

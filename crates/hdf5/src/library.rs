@@ -134,7 +134,7 @@ fn visit_scales(dataset: &Dataset, dimension: u32, end: herr_t) -> Outcome<Vec<S
         end: herr_t,
     }
     unsafe extern "C" fn visit(_: hid_t, _: c_uint, scale: hid_t, data: *mut c_void) -> herr_t {
-        // SAFETY: `data` is that of the call below, and the scale is open.
+        // SAFETY: the call below gives `data`, and the scale is open.
         unsafe {
             let visit = &mut *data.cast::<Visit>();
             visit

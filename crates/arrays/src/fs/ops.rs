@@ -163,6 +163,12 @@ pub(crate) fn boot() -> u64 {
     u64::from(crc32c::crc32c(&named)) << 32 | FAILURES.load(Ordering::SeqCst)
 }
 
+/// The name of this host.
+pub(crate) fn host() -> String {
+    let system = rustix::system::uname();
+    system.nodename().to_string_lossy().into_owned()
+}
+
 /// The fate of a change.
 enum Fate {
     Whole,

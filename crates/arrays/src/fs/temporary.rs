@@ -90,14 +90,10 @@ impl Temporary {
             }
             made => made.map_err(failed)?,
         }
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
         let owner = Owner {
             target: target.to_path_buf(),
             process: std::process::id(),
-            host,
+            host: ops::host(),
         };
         let text = serde_json::to_vec(&owner).unwrap_or_default();
         let lock_path = own.join(LOCK);

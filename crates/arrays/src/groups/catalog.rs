@@ -2,12 +2,11 @@
 //! hierarchy, or an array of any form.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::{Member, is_hdf5};
+use penstock_hdf5::Member;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -236,7 +235,7 @@ pub fn describe(path: &Path) -> Result<Value> {
 fn list_datasets(path: &Path) -> Result<Option<Vec<Entry>>> {
     let named = hdf5::name::split(path);
     let (file, above) = named.unwrap_or_else(|| (path.to_path_buf(), String::new()));
-    if !is_hdf5_file(&file) {
+    if !hdf5::describe::is_hdf5_file(&file) {
         return Ok(None);
     }
     let opened = hdf5::describe::open(&file)?;
@@ -269,11 +268,6 @@ fn list_datasets(path: &Path) -> Result<Option<Vec<Entry>>> {
         }
     }
     Ok(Some(entries))
-}
-
-/// Whether a file is of HDF5.
-pub(crate) fn is_hdf5_file(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| is_hdf5(&file))
 }
 
 fn array_entry(path: String, schema: Result<ArraySchema>) -> Entry {

@@ -13,7 +13,6 @@ use std::path::{Path, PathBuf};
 
 use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::is_hdf5;
 use penstock_layout::{DiskSchema, Order, exact};
 
 use super::witness::Witness;
@@ -118,7 +117,7 @@ impl StoredArray {
             || path.is_dir()
             || hdf5::name::split(path).is_some()
             || begins_as_npy(path).unwrap_or(false)
-            || begins_as_hdf5(path)
+            || hdf5::describe::is_hdf5_file(path)
     }
 
     /// Opens a raw file whose shape and element type the caller knows. Without a sidecar, the file
@@ -311,7 +310,9 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
         let is_raw = schema.disk == raw();
         let stored = StoredArray::flat_file(path.to_path_buf(), schema, flat, true);
         // A sidecar that does not fit may be left from a raw file since replaced by another.
-        if is_raw && (stored.is_ok() || !(begins_as_npy(path)? || begins_as_hdf5(path))) {
+        if is_raw
+            && (stored.is_ok() || !(begins_as_npy(path)? || hdf5::describe::is_hdf5_file(path)))
+        {
             let stored = stored?;
             return match name {
                 Some(name) if name != stored.schema.name => {
@@ -324,7 +325,7 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     if begins_as_npy(path)? {
         return open_npy(path, name);
     }
-    if begins_as_hdf5(path) {
+    if hdf5::describe::is_hdf5_file(path) {
         return open_dataset(path, "", name);
     }
     sidecar?;
@@ -334,10 +335,6 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
         sidecar_path.display()
     );
     Err(Error::new(Kind::Unsupported, "opening", cause).at(path))
-}
-
-fn begins_as_hdf5(path: &Path) -> bool {
-    File::open(path).is_ok_and(|file| is_hdf5(&file))
 }
 
 /// The first 12 bytes of a file, or all if it has fewer.

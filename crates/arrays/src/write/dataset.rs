@@ -148,10 +148,7 @@ impl FilePlace {
                 None
             }
         };
-        let form = match goal.is_netcdf {
-            true => FileForm::NetCdf,
-            false => FileForm::Hdf5,
-        };
+        let form = FileForm::of(goal.is_netcdf);
         let mut end = former.as_ref().map_or(0, LockedFile::end).max(1);
         let mut arrays = Vec::new();
         for array in &goal.arrays {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::fs::files::lock;
-use crate::fs::ops::boot;
+use crate::fs::ops::{boot, host};
 use crate::fs::temporary::nonce;
 use crate::json;
 
@@ -59,10 +59,9 @@ struct Owner {
 
 impl Owner {
     fn own() -> Self {
-        let host = rustix::system::uname();
         Self {
             id: nonce(),
-            host: host.nodename().to_string_lossy().into_owned(),
+            host: host(),
             boot: boot(),
             process: std::process::id(),
             renewals: 0,

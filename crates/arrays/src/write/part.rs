@@ -25,7 +25,7 @@ use crate::fs::temporary::Temporary;
 use crate::read::StoredArray;
 use crate::schema::Storage;
 
-/// A dataset a part of which is written.
+/// A dataset that is written in part.
 pub(super) struct ChangedDataset {
     file: PathBuf,
     dataset: String,

@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 
 use super::options::{Form, Options};
 use crate::formats::hdf5::{attributes, describe, name};
-use crate::groups;
 use crate::write::{FileArray, FileGoal, FileGroup, FileObject};
 use crate::{ArraySchema, Storage};
 
@@ -23,7 +22,7 @@ pub(super) struct SourceFile {
 
 /// What is neither a group nor an array that Penstock understands.
 pub(super) struct Odd {
-    /// The path, from that of the source on.
+    /// The path below the source.
     pub(super) path: String,
     what: String,
     member: Member,
@@ -37,7 +36,7 @@ impl SourceFile {
     pub(super) fn open(source: &Path) -> Result<Option<Self>> {
         let (file, above) =
             name::split(source).unwrap_or_else(|| (source.to_path_buf(), String::new()));
-        if !groups::is_hdf5_file(&file) {
+        if !describe::is_hdf5_file(&file) {
             return Ok(None);
         }
         let opened = describe::open(&file)?;
@@ -103,7 +102,9 @@ impl SourceFile {
     ) -> Result<Vec<String>> {
         let path = self.within(path);
         match goal {
-            Some(goal) => self.opened.unfit_attributes(&path, form_of(goal.is_netcdf)),
+            Some(goal) => self
+                .opened
+                .unfit_attributes(&path, FileForm::of(goal.is_netcdf)),
             None => {
                 let all = self.opened.attributes(&path)?.into_iter();
                 let unread = all.filter(|(_, attribute)| attribute.is_none());
@@ -153,13 +154,6 @@ pub(super) fn place_in(file: &Path, path: &str) -> PathBuf {
     }
 }
 
-fn form_of(is_netcdf: bool) -> FileForm {
-    match is_netcdf {
-        true => FileForm::NetCdf,
-        false => FileForm::Hdf5,
-    }
-}
-
 /// What a copy makes in a file, while it is found.
 pub(super) struct InFile {
     pub(super) goal: FileGoal,
@@ -187,7 +181,7 @@ impl InFile {
         };
         let (file, above) =
             name::split(target).unwrap_or_else(|| (target.to_path_buf(), String::new()));
-        let is_added = !above.is_empty() && groups::is_hdf5_file(&file);
+        let is_added = !above.is_empty() && describe::is_hdf5_file(&file);
         let there = match is_added {
             true => Some(describe::open(&file)?),
             false => None,
@@ -250,7 +244,7 @@ impl InFile {
         if from.is_some() {
             attributes.clear(); // they come as they are
         } else if options.drops_attributes {
-            attributes::drop_unfit(&mut attributes, form_of(self.goal.is_netcdf));
+            attributes::drop_unfit(&mut attributes, FileForm::of(self.goal.is_netcdf));
         }
         self.goal.groups.push(FileGroup {
             path: self.within(path),
@@ -282,7 +276,7 @@ impl InFile {
                 grows = source.grows(path)?;
             }
         } else if options.drops_attributes {
-            attributes::drop_unfit(&mut schema.attributes, form_of(self.goal.is_netcdf));
+            attributes::drop_unfit(&mut schema.attributes, FileForm::of(self.goal.is_netcdf));
         }
         if let Storage::Hdf5 {
             dataset,

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::{Chunk, Dataset, Hdf5File, Member, Storage as Stored};
+use penstock_hdf5::{Chunk, Dataset, Hdf5File, Member, Storage as Stored, is_hdf5};
 use penstock_layout::DiskSchema;
 
 use super::journal::Journal;
@@ -15,6 +15,11 @@ use crate::formats::room::Place;
 use crate::formats::{Form, placed};
 use crate::fs::files::damaged;
 use crate::schema::{ArraySchema, Storage};
+
+/// Whether a path is a file of HDF5.
+pub(crate) fn is_hdf5_file(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| is_hdf5(&file))
+}
 
 /// Opens a file to look at it, as it is or as a killed process would have left it.
 ///
