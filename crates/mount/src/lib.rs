@@ -48,6 +48,7 @@ mod tree;
 mod users;
 mod views;
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -153,8 +154,12 @@ impl Mounted {
     /// # Errors
     /// Those of the system.
     pub fn wait(self) -> Result<()> {
-        let ended = self.session.join();
-        ended.map_err(|error| Error::io(&error, "serving a mount", &self.place.path))
+        match self.session.join() {
+            // The kernel aborts the connection at the end of a mount. An event loop that was taking
+            // a request at this moment sees the abort, the others see that the device has gone.
+            Err(error) if error.kind() == ErrorKind::ConnectionAborted => Ok(()),
+            ended => ended.map_err(|error| Error::io(&error, "serving a mount", &self.place.path)),
+        }
     }
 }
 
