@@ -60,6 +60,7 @@ use std::path::{Path, PathBuf};
 
 use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::DiskSchema;
 use serde_json::{Map, Value};
 
 pub(crate) use catalog::checkpoint_sums;
@@ -72,8 +73,10 @@ pub use gather::gather;
 pub use verify::{Verification, verify};
 
 use self::metadata::Metadata;
+use crate::formats::Target;
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME, VERSION};
 use crate::formats::spread::{Spread, SpreadArray, is_template, of_server};
+use crate::formats::sums::Sums;
 use crate::formats::zarr::{self, Location};
 use crate::fs::files::{self, Lock, make_directory, remove_if_there, try_lock};
 use crate::fs::ops;
@@ -84,8 +87,131 @@ use crate::write::checks::resolve;
 /// The files that stay in the directory of a record between saves.
 const KEPT: [&str; 4] = ["zarr.json", "group.json", "lock", "sums"];
 
-/// A group, opened to write to it.
-pub struct Group {
+/// A group that is open to be saved to. Dropped, it is free for others.
+pub trait Group: Timesteps + Checkpoints + Send {
+    /// The group's id: no other group has it.
+    fn id(&self) -> &str;
+
+    /// The schema of an array of the group at one moment.
+    ///
+    /// # Errors
+    /// When the array's metadata make no sense.
+    fn moment(&self, name: &str) -> Result<ArraySchema>;
+}
+
+/// The timesteps of a group.
+pub trait Timesteps {
+    /// Checks that `servers` servers can add timesteps.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when the group is spread over more servers.
+    fn check_servers(&self, servers: usize) -> Result<()>;
+
+    /// The number of timesteps in a chunk.
+    fn time_chunk(&self) -> u64;
+
+    /// The number of timesteps.
+    fn timesteps(&self) -> u64;
+
+    /// The time of the last timestep.
+    ///
+    /// # Errors
+    /// When the time cannot be read.
+    fn last_time(&self) -> Result<Option<f64>>;
+
+    /// The disk schema and the target of the next timestep of each array, by its name and its
+    /// number of rows.
+    ///
+    /// # Errors
+    /// When an array's metadata make no sense; the error of the operating system.
+    fn begin_timestep(
+        &mut self,
+        arrays: &[(String, u64)],
+        block_bytes: u64,
+    ) -> Result<Vec<(DiskSchema, Target)>>;
+
+    /// Commits a timestep, which servers have written and synced. `arrays` has, for each array, its
+    /// name, its number of rows in this timestep, and their checksums.
+    ///
+    /// # Errors
+    /// The error of the operating system. The group is then as it was, or, when the very last steps
+    /// fail, a timestep longer.
+    fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()>;
+
+    /// Removes the rows of a timestep that is given up. A timestep stays if it is committed
+    /// already, and only a later step has failed.
+    ///
+    /// # Errors
+    /// The error of the operating system. The next write tries again.
+    fn abandon_timestep(&mut self) -> Result<()>;
+
+    /// Removes all timesteps from `first` on.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    fn drop_timesteps(&mut self, first: u64) -> Result<()>;
+}
+
+/// The checkpoints of a group.
+pub trait Checkpoints {
+    /// Makes all of a checkpoint but the elements. Servers write to the targets, one an array; in a
+    /// group that is spread, each of `servers` servers has a part of the checkpoint.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    fn begin_checkpoint(&mut self, arrays: &[ArraySchema], servers: usize) -> Result<Vec<Target>>;
+
+    /// Commits the checkpoint, which servers have written and synced, with the checksums of each
+    /// array, and removes old checkpoints until `keep` are left.
+    ///
+    /// # Errors
+    /// The error of the operating system. All former checkpoints are then there.
+    fn commit_checkpoint(
+        &mut self,
+        moment: &Moment,
+        sums: &[(String, Sums)],
+        keep: usize,
+    ) -> Result<()>;
+
+    /// Removes what was written of a checkpoint that is given up.
+    ///
+    /// # Errors
+    /// The error of the operating system. The next write tries again.
+    fn abandon_checkpoint(&mut self) -> Result<()>;
+
+    /// Removes all checkpoints with numbers greater than `number`, the newest first: at any moment
+    /// the remaining ones have no gap.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    fn drop_checkpoints(&mut self, number: u64) -> Result<()>;
+}
+
+/// Opens the group at `path` to save to it, or makes it there, and mends the remains of a crash. If
+/// the path contains `{server}`, a new group is spread over `servers`. `is_first` says that this
+/// session has not saved to the group yet: then coordinates are compared with the stored ones.
+///
+/// # Errors
+/// [`Kind::Schema`] when something else is at `path`, or a group of other arrays; [`Kind::Busy`]
+/// when another job is writing to the group.
+pub fn open_to_save(
+    path: &Path,
+    declared: &Declaration,
+    servers: usize,
+    is_first: bool,
+) -> Result<Box<dyn Group>> {
+    check_declared(declared)?;
+    if is_url(path) {
+        let cause = "a group is saved step by step to a directory: arrays alone go to buckets";
+        return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
+    }
+    Ok(Box::new(ZarrGroup::open(
+        path, declared, servers, is_first,
+    )?))
+}
+
+/// A group in a directory: a Zarr store.
+struct ZarrGroup {
     path: PathBuf,
     /// The path as the user gave it, if it contains `{server}`.
     template: Option<PathBuf>,
@@ -100,25 +226,18 @@ fn checkpoints(path: &Path) -> PathBuf {
     path.join(CHECKPOINTS)
 }
 
-impl Group {
-    /// Opens the group at `path`, or makes it there, and mends the remains of a crash. If the path
-    /// contains `{server}`, a new group is spread over `servers`. `is_first` says that this session
-    /// has not written to the group yet: then coordinates are compared with the stored ones.
-    ///
-    /// # Errors
-    /// [`Kind::Schema`] when something else is at `path`, or a group of other arrays;
-    /// [`Kind::Busy`] when another job is writing to the group.
-    pub fn open(
-        path: &Path,
-        declared: &Declaration,
-        servers: usize,
-        is_first: bool,
-    ) -> Result<Self> {
-        check_declared(declared)?;
-        if is_url(path) {
-            let cause = "a group is saved step by step to a directory: arrays alone go to buckets";
-            return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
-        }
+impl Group for ZarrGroup {
+    fn id(&self) -> &str {
+        &self.record.id
+    }
+
+    fn moment(&self, name: &str) -> Result<ArraySchema> {
+        self.metadata.moment(&self.record, name)
+    }
+}
+
+impl ZarrGroup {
+    fn open(path: &Path, declared: &Declaration, servers: usize, is_first: bool) -> Result<Self> {
         let absolute = files::absolute(path)?;
         let path = resolve(&of_server(&absolute, 0))?;
         let template = is_template(&absolute).then_some(absolute);
@@ -164,15 +283,6 @@ impl Group {
         self.template.as_deref().unwrap_or(&self.path)
     }
 
-    /// Checks that `servers` servers can add timesteps.
-    ///
-    /// # Errors
-    /// [`Kind::Schema`] when the group is spread over more servers.
-    pub fn check_servers(&self, servers: usize) -> Result<()> {
-        self.spread()?
-            .map_or(Ok(()), |spread| spread.check_servers(servers))
-    }
-
     /// A new version of a spread array, which keeps all versions that are stored.
     fn beside(&self, name: &str, new: Spread) -> Result<SpreadArray> {
         let there = catalog::spreads(self.place(), &self.metadata, name)?;
@@ -180,29 +290,6 @@ impl Group {
             keeps: there.into_iter().map(|spread| spread.version).collect(),
             ..SpreadArray::new(name, new)
         })
-    }
-
-    /// The group's id: 16 digits that no other group has.
-    pub fn id(&self) -> &str {
-        &self.record.id
-    }
-
-    /// The number of timesteps in a chunk.
-    pub fn time_chunk(&self) -> u64 {
-        self.record.time_chunk
-    }
-
-    /// The number of timesteps.
-    pub fn timesteps(&self) -> u64 {
-        self.record.timesteps
-    }
-
-    /// The schema of an array of the group at one moment.
-    ///
-    /// # Errors
-    /// When the array's metadata make no sense.
-    pub fn moment(&self, name: &str) -> Result<ArraySchema> {
-        self.metadata.moment(&self.record, name)
     }
 
     /// Checks that the stored arrays are declared, and stored as declared.

@@ -26,7 +26,7 @@ use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::write::boxes_of;
 use crate::formats::sums::Sums;
-use crate::groups::{ArrayDeclaration, Coordinate, Declaration, Group, Moment};
+use crate::groups::{self, ArrayDeclaration, Coordinate, Declaration, Group, Moment};
 use crate::json::as_text;
 use crate::schema::part_extents;
 use crate::{ArraySchema, Format, Storage, Target, json};
@@ -278,7 +278,7 @@ struct SaveDirector {
 
 /// A group that is being written to.
 struct OpenGroup {
-    group: Group,
+    group: Box<dyn Group>,
     moment: Moment,
     /// The part of each array that is written.
     parts: Vec<Part>,
@@ -324,7 +324,7 @@ impl SaveDirector {
 
     /// Checks that the group on disk is where the session left it, and drops all moments that are
     /// newer than a restart.
-    fn align(&self, group: &mut Group) -> Result<()> {
+    fn align(&self, group: &mut dyn Group) -> Result<()> {
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let there = group.timesteps();
         // A group that has replaced the former group at this path is new to this session.
@@ -354,7 +354,7 @@ impl SaveDirector {
     }
 
     /// The moment that is saved.
-    fn moment(&self, group: &Group) -> Result<Moment> {
+    fn moment(&self, group: &dyn Group) -> Result<Moment> {
         let index = group.timesteps();
         let last = group.last_time()?;
         match &self.save {
@@ -390,9 +390,8 @@ impl SaveDirector {
     }
 
     /// The parts of a timestep: rows of each array, which follow the rows that are stored.
-    fn timestep_parts(&self, group: &Group, parts: &RankParts) -> Result<Vec<Part>> {
-        let block_bytes = self.settings.options.block_bytes;
-        let parts = self.group.arrays.iter().enumerate().map(|(number, array)| {
+    fn timestep_parts(&self, group: &mut dyn Group, parts: &RankParts) -> Result<Vec<Part>> {
+        let arrays = self.group.arrays.iter().enumerate().map(|(number, array)| {
             let array = array.in_time();
             let boxes = boxes_of(parts, number).into_iter().map(|(rank, mut own)| {
                 if !array.is_ragged() {
@@ -405,11 +404,17 @@ impl SaveDirector {
             });
             let clients = self.settings.clients;
             let holders = array.holders(Operation::Write, boxes.collect(), clients)?;
-            let name = array.schema.name.clone();
-            let rows = holders.shape()[0];
-            let (disk, target) = group.timestep_target(&name, rows, block_bytes)?;
-            let element = array.schema.fill.bytes().to_vec();
-            Ok(Part {
+            Ok((holders, array.schema.fill.bytes().to_vec()))
+        });
+        let arrays: Vec<(Holders, Vec<u8>)> = arrays.collect::<Result<_>>()?;
+        let rows = self.group.arrays.iter().zip(&arrays);
+        let rows =
+            rows.map(|(array, (holders, _))| (array.schema.name.clone(), holders.shape()[0]));
+        let rows: Vec<(String, u64)> = rows.collect();
+        let targets = group.begin_timestep(&rows, self.settings.options.block_bytes)?;
+        let parts = rows.into_iter().zip(arrays).zip(targets);
+        let parts = parts.map(
+            |(((name, rows), (holders, element)), (disk, target))| Part {
                 name,
                 rows,
                 holders,
@@ -421,15 +426,15 @@ impl SaveDirector {
                     1 => Rest::Fill(element),
                     _ => Rest::FillAll(element),
                 },
-            })
-        });
-        parts.collect()
+            },
+        );
+        Ok(parts.collect())
     }
 
     /// The parts of a checkpoint: whole arrays, stored as the group stores them.
     fn checkpoint_parts(
         &self,
-        group: &mut Group,
+        group: &mut dyn Group,
         declared: Declaration,
         holders: Vec<Holders>,
     ) -> Result<Vec<Part>> {
@@ -485,15 +490,15 @@ impl Director for SaveDirector {
             cursor.seen.is_none()
         };
         let servers = self.settings.servers();
-        let mut group = Group::open(&self.group.path, &declared, servers, is_first)?;
+        let mut group = groups::open_to_save(&self.group.path, &declared, servers, is_first)?;
         if let Save::Timestep(_) = self.save {
             group.check_servers(servers)?;
         }
-        self.align(&mut group)?;
-        let moment = self.moment(&group)?;
+        self.align(group.as_mut())?;
+        let moment = self.moment(group.as_ref())?;
         let parts = match self.save {
-            Save::Timestep(_) => self.timestep_parts(&group, &parts)?,
-            Save::Checkpoint { .. } => self.checkpoint_parts(&mut group, declared, holders)?,
+            Save::Timestep(_) => self.timestep_parts(group.as_mut(), &parts)?,
+            Save::Checkpoint { .. } => self.checkpoint_parts(group.as_mut(), declared, holders)?,
         };
         let requests = parts.iter().map(|part| {
             let (holders, disk) = (part.holders.clone(), part.disk.clone());

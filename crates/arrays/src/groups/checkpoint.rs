@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::catalog::{Checkpoint, all_checkpoints, checkpoint_sums_file};
 use super::timestep::{install, sync};
-use super::{Group, checkpoints};
+use super::{Checkpoints, Timesteps, ZarrGroup, checkpoints};
 use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, VERSION};
 use crate::formats::spread::Spread;
 use crate::formats::sums::{self, Sums};
@@ -30,21 +30,8 @@ pub struct Moment {
     pub attributes: Map<String, Value>,
 }
 
-impl Group {
-    fn new_checkpoint(&self) -> PathBuf {
-        record::directory(&self.path).join("new")
-    }
-
-    /// Makes the files of a checkpoint but for the elements. Servers write to the targets, one an
-    /// array; in a group that is spread, each of `servers` servers has a part of the checkpoint.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    pub fn begin_checkpoint(
-        &mut self,
-        arrays: &[ArraySchema],
-        servers: usize,
-    ) -> Result<Vec<Target>> {
+impl Checkpoints for ZarrGroup {
+    fn begin_checkpoint(&mut self, arrays: &[ArraySchema], servers: usize) -> Result<Vec<Target>> {
         let spread = self.spread()?.map(|timesteps| Spread {
             depth: CHECKPOINT_DEPTH,
             ..Spread::new(Path::new(&timesteps.template), servers)
@@ -75,12 +62,7 @@ impl Group {
         Ok(targets)
     }
 
-    /// Commits the checkpoint, which servers have written and synced, with the checksums of each
-    /// array, and removes old checkpoints until `keep` are left.
-    ///
-    /// # Errors
-    /// The error of the operating system. All former checkpoints are then there.
-    pub fn commit_checkpoint(
+    fn commit_checkpoint(
         &mut self,
         moment: &Moment,
         sums: &[(String, Sums)],
@@ -136,32 +118,11 @@ impl Group {
         self.remove_checkpoints(gone.iter())
     }
 
-    /// A name that no checkpoint has. A run from which the program has restarted may have saved the
-    /// same step.
-    fn free_name(&self, step: u64) -> Result<String> {
-        let directory = checkpoints(&self.path);
-        let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
-        let mut free = names.filter(|name| !directory.join(name).exists());
-        free.next().ok_or_else(|| {
-            let cause = "there is no free name for it";
-            Error::new(penstock_engine::Kind::Full, "saving a checkpoint", cause)
-        })
-    }
-
-    /// Removes the files of a checkpoint that is given up.
-    ///
-    /// # Errors
-    /// The error of the operating system. The next write tries again.
-    pub fn abandon_checkpoint(&mut self) -> Result<()> {
+    fn abandon_checkpoint(&mut self) -> Result<()> {
         remove_if_there(&self.new_checkpoint())
     }
 
-    /// Removes all checkpoints with numbers greater than `number`, the newest first: at any moment
-    /// the remaining ones have no gap.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    pub fn drop_checkpoints(&mut self, number: u64) -> Result<()> {
+    fn drop_checkpoints(&mut self, number: u64) -> Result<()> {
         let there = all_checkpoints(&self.path)?;
         let after: Vec<Checkpoint> = there.into_iter().filter(|c| c.number > number).collect();
         if after.is_empty() {
@@ -176,6 +137,24 @@ impl Group {
         install(&group)?;
         files::sync_path(&self.path)?;
         self.remove_checkpoints(after.iter().rev())
+    }
+}
+
+impl ZarrGroup {
+    fn new_checkpoint(&self) -> PathBuf {
+        record::directory(&self.path).join("new")
+    }
+
+    /// A name that no checkpoint has. A run from which the program has restarted may have saved the
+    /// same step.
+    fn free_name(&self, step: u64) -> Result<String> {
+        let directory = checkpoints(&self.path);
+        let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
+        let mut free = names.filter(|name| !directory.join(name).exists());
+        free.next().ok_or_else(|| {
+            let cause = "there is no free name for it";
+            Error::new(penstock_engine::Kind::Full, "saving a checkpoint", cause)
+        })
     }
 
     /// Renames each checkpoint out of the way before it is removed: one removed in part would not

@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::catalog::former_sums;
 use super::metadata::Metadata;
 use super::timestep::{Rows, sums_offset, time_of};
-use super::{Declaration, Group, hold, hold_by, remove_but};
+use super::{Declaration, ZarrGroup, hold, hold_by, remove_but};
 use crate::formats::record::{self, ATTRIBUTE, Growth, Record, TIME, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Sums};
@@ -204,7 +204,7 @@ pub fn repair(path: &Path) -> Result<Vec<String>> {
         ));
         write_record(&path, &found)?;
     }
-    let mut group = Group {
+    let mut group = ZarrGroup {
         metadata: Metadata::read(&path, &found)?,
         record: found,
         path: path.clone(),

@@ -7,8 +7,8 @@ use crc32c::crc32c;
 use penstock_engine::{Error, Result};
 use penstock_layout::DiskSchema;
 
-use super::Group;
 use super::metadata::{Metadata, TIMES};
+use super::{Timesteps, ZarrGroup};
 use crate::formats::record::{self, Growth, Record, TIME};
 use crate::formats::spread::{SpreadArray, of_server};
 use crate::formats::sums::{self, SUM_BYTES, Sums};
@@ -26,52 +26,46 @@ pub(super) struct Rows {
     pub(super) count: u64,
 }
 
-impl Group {
-    /// The disk schema and the target of the next timestep of an array, which has `rows` rows.
-    ///
-    /// # Errors
-    /// When the array's metadata make no sense.
-    pub fn timestep_target(
-        &self,
-        name: &str,
-        rows: u64,
+impl Timesteps for ZarrGroup {
+    fn check_servers(&self, servers: usize) -> Result<()> {
+        self.spread()?
+            .map_or(Ok(()), |spread| spread.check_servers(servers))
+    }
+
+    fn time_chunk(&self) -> u64 {
+        self.record.time_chunk
+    }
+
+    fn timesteps(&self) -> u64 {
+        self.record.timesteps
+    }
+
+    fn begin_timestep(
+        &mut self,
+        arrays: &[(String, u64)],
         block_bytes: u64,
-    ) -> Result<(DiskSchema, Target)> {
-        let rows = self.next_rows(name, rows);
-        let (disk, mut location) = rows_of(self.place(), &self.metadata, name, rows, block_bytes)?;
-        location.grows = true;
-        if let Some(of) = &mut location.spread {
-            *of = self.beside(name, of.spread.clone())?;
-        }
-        Ok((disk, Target::new(Form::Zarr(location)).with_sums()))
+    ) -> Result<Vec<(DiskSchema, Target)>> {
+        let arrays = arrays.iter().map(|(name, rows)| {
+            let rows = self.next_rows(name, *rows);
+            let (disk, mut location) =
+                rows_of(self.place(), &self.metadata, name, rows, block_bytes)?;
+            location.grows = true;
+            if let Some(of) = &mut location.spread {
+                *of = self.beside(name, of.spread.clone())?;
+            }
+            Ok((disk, Target::new(Form::Zarr(location)).with_sums()))
+        });
+        arrays.collect()
     }
 
-    fn next_rows(&self, name: &str, count: u64) -> Rows {
-        Rows {
-            timestep: self.record.timesteps,
-            start: self.record.length(name).unwrap_or(0),
-            count,
-        }
-    }
-
-    /// The time of the last timestep.
-    ///
-    /// # Errors
-    /// When the time cannot be read.
-    pub fn last_time(&self) -> Result<Option<f64>> {
+    fn last_time(&self) -> Result<Option<f64>> {
         match self.timesteps().checked_sub(1) {
             None => Ok(None),
             Some(last) => time_of(&self.path, last).map(Some),
         }
     }
 
-    /// Commits a timestep, which servers have written and synced. `arrays` has, for each array, its
-    /// name, its number of rows in this timestep, and their checksums.
-    ///
-    /// # Errors
-    /// The error of the operating system. The group is then as it was, or, when the very last steps
-    /// fail, a timestep longer.
-    pub fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
+    fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
         let index = self.timesteps();
         let mut next = self.record.clone();
         next.timesteps += 1;
@@ -92,12 +86,7 @@ impl Group {
         self.publish(next, made)
     }
 
-    /// Removes the rows of a timestep that is given up. A timestep stays if it is committed
-    /// already, and only a later step has failed.
-    ///
-    /// # Errors
-    /// The error of the operating system. The next write tries again.
-    pub fn abandon_timestep(&mut self) -> Result<()> {
+    fn abandon_timestep(&mut self) -> Result<()> {
         if let Some(record) = Record::read(&self.path)? {
             self.record = record;
         }
@@ -105,11 +94,7 @@ impl Group {
         self.remove_rows_beyond()
     }
 
-    /// Removes all timesteps from `first` on.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    pub fn drop_timesteps(&mut self, first: u64) -> Result<()> {
+    fn drop_timesteps(&mut self, first: u64) -> Result<()> {
         let there = self.timesteps();
         if first >= there {
             return Ok(());
@@ -123,6 +108,16 @@ impl Group {
         next.dropped_from = Some(there);
         self.publish(next, Vec::new())?;
         self.remove_rows_beyond()
+    }
+}
+
+impl ZarrGroup {
+    fn next_rows(&self, name: &str, count: u64) -> Rows {
+        Rows {
+            timestep: self.record.timesteps,
+            start: self.record.length(name).unwrap_or(0),
+            count,
+        }
     }
 
     /// Makes another record visible, after the files in `before` have been synced. All files that
