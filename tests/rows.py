@@ -27,19 +27,27 @@ class Plan:
     width: int
     steps: int
     fill: float | None
+    is_file: bool
+    """Whether the group is a file of NetCDF-4, or otherwise a Zarr store."""
 
     @classmethod
-    def random(cls, seed: int) -> Plan:
+    def random(cls, seed: int, is_file: bool = False) -> Plan:
         chance = random.Random(seed)
         return cls(
             seed,
             chance.choice([1, 2, 5]),
-            chance.choice(["none", "zstd:1", "crc32c"]),
-            chance.choice(["f8", "i4", "u1", "c8"]),
+            chance.choice(["none", "zstd:1", "fletcher32" if is_file else "crc32c"]),
+            chance.choice(["f8", "i4", "u1", "f4" if is_file else "c8"]),
             chance.choice([0, 1, 3]),
             chance.randint(1, 4),
             chance.choice([None, 7.0]),
+            is_file,
         )
+
+    def disk(self, chunks: tuple[int, ...], codec: str = "none") -> ps.Chunks | ps.NetCDF:
+        if self.is_file:
+            return ps.NetCDF(chunks, filters=codec)
+        return ps.Chunks(chunks, codec=codec)
 
     def count(self, step: int, rank: int) -> int:
         """How many rows a rank brings to a step."""
@@ -76,13 +84,13 @@ class Plan:
         return [np.full((2, 2), 1 + step + rank + n, self.dtype) for n in range(len(boxes))]
 
     def group(self, path: Path, rank: int, size: int) -> ps.Group:
-        disk = ps.Chunks((4, self.width) if self.width else (4,), codec=self.codec)
+        disk = self.disk((4, self.width) if self.width else (4,), self.codec)
         shape = (None, self.width) if self.width else (None,)
         dims = ("particle", "axis")[: len(shape)]
         p = ps.Array("p", shape, self.dtype, disk=disk if self.seed % 2 else None, dims=dims)
-        mass = ps.Array("mass", (None,), "f4", disk=ps.Chunks((7,)), dims=("particle",))
+        mass = ps.Array("mass", (None,), "f4", disk=self.disk((7,)), dims=("particle",))
         mesh = ps.Array(
-            "mesh", SHAPE, self.dtype, self.boxes(rank, size), ps.Chunks((4, 4), codec=self.codec),
+            "mesh", SHAPE, self.dtype, self.boxes(rank, size), self.disk((4, 4), self.codec),
             fill_value=self.fill,
         )  # fmt: skip
         coords = {"y": np.arange(3.0), "name": ["a", "b"]}
@@ -112,7 +120,7 @@ def save(session: ps.Session, plan: Plan, path: Path) -> None:
 
 def look(plan: Plan, path: Path, size: int) -> None:
     """What others read is what `size` ranks have saved."""
-    with xr.open_zarr(path) as found:
+    with xr.open_dataset(path) if plan.is_file else xr.open_zarr(path) as found:
         assert found.sizes["time"] == plan.steps
         counts = [len(plan.rows(step, size)) for step in range(plan.steps)]
         assert found.particle_count.values.tolist() == counts
@@ -124,7 +132,8 @@ def look(plan: Plan, path: Path, size: int) -> None:
             assert (found.mass.values[start : start + count] == step).all()
             assert same_bits(found.mesh.values[step], plan.mesh(step, size))
         assert found.name.values.tolist() == ["a", "b"]
-    assert ps.verify(path).is_well
+    verified = ps.verify(path)
+    assert verified.is_well or (plan.is_file and not verified.damages)
 
 
 def restart(session: ps.Session, plan: Plan, path: Path, writers: int) -> None:

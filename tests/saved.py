@@ -6,11 +6,14 @@ be compared with what it must be, by other people's software.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import random
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import h5py
+import netCDF4
 import numpy as np
 import xarray
 import zarr
@@ -25,9 +28,11 @@ class Saved:
     """A group of arrays, and how they are held when saved and when restarted."""
 
     cases: tuple[Case, ...]
+    time_chunk: int | None = None
 
     def group(self, path: Path, rank: int, restarted: bool = False, **more) -> ps.Group:
         arrays = []
+        more.setdefault("time_chunk", self.time_chunk)
         for number, case in enumerate(self.cases):
             held = case.target if restarted else case.source
             arrays.append(case.array(held, rank)._with(name=f"a{number}"))
@@ -59,6 +64,29 @@ def random_saved(chance: random.Random, writers: int, readers: int) -> Saved:
     return Saved(tuple(cases))
 
 
+FILTERS = ["none", "shuffle+deflate:1", "zstd", "shuffle+deflate+fletcher32"]
+
+
+def random_saved_in_file(chance: random.Random, writers: int, readers: int, disk: type) -> Saved:
+    """As `random_saved`, of arrays that go to one file, as HDF5 or NetCDF says."""
+    cases: list[Case] = []
+    while len(cases) < chance.randint(1, 4):
+        case = random_case(chance, writers, readers)
+        dtype = np.dtype(case.dtype)
+        if disk is ps.NetCDF and (dtype.kind not in "iuf" or dtype == "f2"):
+            continue
+        own = None
+        if not cases or chance.random() < 0.7:
+            chunks = tuple(chance.randint(1, n + 2) for n in case.shape)
+            own = disk(chance.choice([None, chunks or None]), filters="none")
+            if chunks:
+                own = disk(own.chunks, f"/fields/x{len(cases)}", chance.choice(FILTERS))
+            if own.chunks is None:
+                own = disk(None, own.dataset)
+        cases.append(replace(case, disk=own, attrs="", dims=None))
+    return Saved(tuple(cases), chance.choice([None, 1, 2, 3]))
+
+
 def check_restart(session: ps.Session, saved: Saved, path: Path, step: int, writers: int) -> None:
     """Restarts in the other distribution, and finds the values of that step."""
     rank = session.rank
@@ -81,6 +109,9 @@ def first_of(path: Path) -> Path:
 
 def check_timesteps(saved: Saved, path: Path, steps: list[int], writers: int) -> None:
     """zarr-python and xarray find these steps, and no others; of what servers have, gathered."""
+    if path.suffix != ".zarr" and path.is_file():
+        check_timesteps_in_file(saved, path, steps, writers)
+        return
     if "{server}" in str(path):
         whole = first_of(path).with_name(f"whole-{steps[-1]}")
         penstock("gather", path, whole)
@@ -98,6 +129,38 @@ def check_timesteps(saved: Saved, path: Path, steps: list[int], writers: int) ->
     data = xarray.open_zarr(path)
     assert data.sizes["time"] == len(steps)
     assert set(data.data_vars) == {f"a{n}" for n in range(len(saved.cases))}
+
+
+def check_timesteps_in_file(saved: Saved, path: Path, steps: list[int], writers: int) -> None:
+    """h5py finds these steps, and no others; of NetCDF-4 netCDF4 and xarray, too."""
+    with h5py.File(path) as file:
+        assert file["time"][:].tolist() == [step / 4 for step in steps]
+        for number, case in enumerate(saved.cases):
+            stored = file[(case.disk and case.disk.dataset) or f"a{number}"]
+            assert stored.shape == (len(steps), *case.shape) and stored.maxshape[0] is None
+            for index, step in enumerate(steps):
+                expected = saved.at(step)[number].stored(writers)
+                assert same_bits(np.asarray(stored[index]), expected), (number, step)
+    if path.suffix == ".nc":
+        with netCDF4.Dataset(path) as data:
+            assert data.dimensions["time"].isunlimited()
+            assert len(data.dimensions["time"]) == len(steps)
+        for group in ["/", "/fields"]:
+            with contextlib.suppress(OSError), xarray.open_dataset(path, group=group) as data:
+                assert group != "/" or data.sizes["time"] == len(steps)
+                for name, found in data.data_vars.items():
+                    number = int(name[1:])
+                    expected = np.stack([saved.at(step)[number].stored(writers) for step in steps])
+                    assert np.array_equal(found.values, expected, equal_nan=True), name
+    # VERIFY
+
+
+def kept_checkpoints(path: Path) -> list[str]:
+    """The names of the checkpoints of the group at `path`."""
+    if path.is_file():
+        directory = path.with_name(f"{path.name}.checkpoints")
+        return sorted(p.stem for p in directory.iterdir())
+    return sorted(p.name for p in (first_of(path) / "checkpoints").iterdir() if p.is_dir())
 
 
 def live(session: ps.Session, saved: Saved, path: Path) -> None:
@@ -119,8 +182,7 @@ def live(session: ps.Session, saved: Saved, path: Path) -> None:
     session.checkpoint(group, saved.parts(8, rank), step=8)
     if rank == 0:
         check_timesteps(saved, path, [0, 1, 7], session.size)
-        kept = sorted(p.name for p in (first_of(path) / "checkpoints").iterdir() if p.is_dir())
-        assert kept == ["7", "8"]
+        assert kept_checkpoints(path) == ["7", "8"]
     session.barrier()
     check_restart(session, saved, path, 8, session.size)
 

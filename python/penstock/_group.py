@@ -31,12 +31,12 @@ class Group:
         Its name.
     arrays : sequence of Array
         Of any shapes, types and schemas, with different names; `time` and `checkpoints` are taken.
-        In the store, which is one of Zarr, `RowMajor("raw")` is one chunk, and the parts of a
-        `Distribution` are chunks; `disk=None` is natural chunking, and in a store that is there
-        already its chunks. An array that the store has not yet is added; of earlier timesteps it
-        has the fill value.
+        In a store of Zarr, `RowMajor("raw")` is one chunk, and the parts of a `Distribution` are
+        chunks; `disk=None` is natural chunking, and in a store that is there already its chunks.
+        If arrays say `HDF5` or `NetCDF`, the group is one file. An array that the store has not yet
+        is added; of earlier timesteps it has the fill value.
     path : path
-        The store: a Zarr group, made by the first save.
+        The store, a Zarr group, or the file; made by the first save.
     keep : int
         How many checkpoints are kept: the newest.
     attrs : mapping, optional

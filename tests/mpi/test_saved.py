@@ -10,6 +10,8 @@ from helpers import leftovers
 from mpihelpers import TRANSPORTS
 from test_mpi_conformance import open_session
 
+import penstock as ps
+
 
 @pytest.mark.parametrize("transport", TRANSPORTS)
 @pytest.mark.parametrize("seed", range(3))
@@ -55,3 +57,14 @@ def test_parts_are_changed(mpi, place, transport, seed):
 def test_natural_chunking(mpi, place, transport):
     with open_session(mpi, transport) as session:
         saved.natural(session, random.Random(1), place / "n.zarr")
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("file", ["h5", "nc"])
+def test_groups_live_in_a_file(mpi, place, transport, file):
+    chance = random.Random(f"{mpi.size} {file}")
+    disk = {"h5": ps.HDF5, "nc": ps.NetCDF}[file]
+    group = saved.random_saved_in_file(chance, mpi.size, mpi.size, disk)
+    with open_session(mpi, transport, chance.choice([None, "one", "all"])) as session:
+        saved.live(session, group, place / f"g.{file}")
+    assert not leftovers(place)

@@ -7,6 +7,7 @@
 //! | `timestep` | timesteps: written in place, made visible by two renames |
 //! | `checkpoint` | checkpoints: written aside, and renamed into place |
 //! | `declared` | the declaration of a group |
+//! | `in_file` | groups in one file of HDF5 or NetCDF-4 |
 //! | `coordinate` | static variables whose values every rank knows |
 //! | `former` | groups of the first version, and groups that have lost their record |
 //! | [`verify`] | reads all objects again and compares them with their checksums |
@@ -50,6 +51,7 @@ mod coordinate;
 mod declared;
 mod former;
 mod gather;
+mod in_file;
 mod metadata;
 mod timestep;
 mod verify;
@@ -63,8 +65,8 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 use serde_json::{Map, Value};
 
-pub(crate) use catalog::checkpoint_sums;
 pub use catalog::{Catalog, Checkpoint, Contents, Entry, describe, list, open, open_schema};
+pub(crate) use catalog::{checkpoint_sums, shapes_of};
 pub use checkpoint::Moment;
 pub use coordinate::{Coordinate, Values};
 pub use declared::{ArrayDeclaration, Declaration};
@@ -72,8 +74,10 @@ pub use former::repair;
 pub use gather::gather;
 pub use verify::{Verification, verify};
 
+use self::in_file::GroupInFile;
 use self::metadata::Metadata;
 use crate::formats::Target;
+use crate::formats::hdf5::{self, describe::is_hdf5_file};
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME, VERSION};
 use crate::formats::spread::{Spread, SpreadArray, is_template, of_server};
 use crate::formats::sums::Sums;
@@ -81,7 +85,7 @@ use crate::formats::zarr::{self, Location};
 use crate::fs::files::{self, Lock, make_directory, remove_if_there, try_lock};
 use crate::fs::ops;
 use crate::fs::temporary::{Temporary, nonce, remove_remains_of};
-use crate::schema::ArraySchema;
+use crate::schema::{ArraySchema, Storage};
 use crate::write::checks::resolve;
 
 /// The files that stay in the directory of a record between saves.
@@ -205,9 +209,48 @@ pub fn open_to_save(
         let cause = "a group is saved step by step to a directory: arrays alone go to buckets";
         return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
     }
-    Ok(Box::new(ZarrGroup::open(
-        path, declared, servers, is_first,
-    )?))
+    Ok(match declared.arrays[0].schema.disk {
+        Storage::Hdf5 { is_netcdf, .. } => {
+            Box::new(GroupInFile::open(path, declared, is_netcdf, is_first)?)
+        }
+        _ => Box::new(ZarrGroup::open(path, declared, servers, is_first)?),
+    })
+}
+
+/// The kind of the file to which the group at `path` is saved, whose arrays are to be stored as
+/// `disks` say: whether it is of NetCDF-4, or otherwise of HDF5; `None` for a group that is no
+/// file.
+///
+/// # Errors
+/// [`Kind::Schema`] for arrays that cannot be in one group.
+pub fn kind_of_file<'a>(
+    path: &Path,
+    disks: impl Iterator<Item = &'a Storage>,
+) -> Result<Option<bool>> {
+    let mut kinds = BTreeSet::new();
+    let mut others = None;
+    for disk in disks {
+        match disk {
+            Storage::Hdf5 { is_netcdf, .. } => drop(kinds.insert(*is_netcdf)),
+            Storage::Natural => {}
+            _ => others = Some(disk),
+        }
+    }
+    if kinds.is_empty() && others.is_none() && !is_url(path) && is_hdf5_file(path) {
+        kinds.insert(hdf5::describe::open(path)?.is_netcdf());
+    }
+    let wrong = |cause: String| {
+        let error = Error::new(Kind::Schema, "describing a group", cause);
+        Err(error.at(path))
+    };
+    match (kinds.len(), others) {
+        (0, _) => Ok(None),
+        (1, None) => Ok(kinds.pop_first()),
+        (1, Some(other)) => wrong(format!(
+            "some of its arrays are to be in a file, and one is to be stored as {other}"
+        )),
+        _ => wrong("a file is of NetCDF-4 or of HDF5, and its arrays say both".to_string()),
+    }
 }
 
 /// A group in a directory: a Zarr store.

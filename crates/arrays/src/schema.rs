@@ -171,15 +171,18 @@ impl Storage {
     }
 
     /// The storage of a new array of this shape: HDF5 has no chunk that is larger than an array
-    /// that does not grow.
+    /// that does not grow, and none of an array without dimensions.
     #[must_use]
     pub fn of_shape(mut self, shape: &[u64]) -> Self {
-        if let Self::Hdf5 {
-            chunk: Some(chunk), ..
-        } = &mut self
+        if let Self::Hdf5 { chunk, filters, .. } = &mut self
+            && let Some(extents) = chunk
         {
-            for (extent, &n) in chunk.iter_mut().zip(shape) {
+            for (extent, &n) in extents.iter_mut().zip(shape) {
                 *extent = n.max(1).min(*extent);
+            }
+            if extents.is_empty() {
+                *chunk = None;
+                *filters = "none".to_string();
             }
         }
         self

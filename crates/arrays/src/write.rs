@@ -40,7 +40,10 @@ mod place;
 mod update;
 
 pub(crate) use copy_target::{CopyTarget, Goal, Slab, TreeNode};
-pub(crate) use dataset::{FileArray, FileGoal, FileGroup, FileObject};
+pub(crate) use dataset::{
+    ALIGNMENT, FileArray, FileGoal, FileGroup, FileObject, FilePlace, chunk_at,
+};
+pub(crate) use locked::{LockedFile, recover};
 pub use pending::{Keys, Leftover, Pending};
 pub(crate) use place::lock_group;
 pub use update::Updatable;

@@ -377,6 +377,8 @@ struct Store {
     time_chunk: u64,
     /// Whether the group has particles: an array to which each save brings another number of rows.
     has_rows: bool,
+    /// Whether the group is a file of NetCDF-4, or otherwise a Zarr store.
+    is_file: bool,
 }
 
 const ROWS: &str = "particle";
@@ -413,6 +415,19 @@ impl Store {
         };
         if array == 2 {
             schema.dimension_names = Some(vec![ROWS.to_string(), "k".to_string()]);
+        }
+        if self.is_file {
+            let (chunk, filters) = match array {
+                0 => ([2, 3], "none"),
+                1 => ([4, 4], "shuffle+deflate:1+fletcher32"),
+                _ => ([3, 2], "zstd:1"),
+            };
+            schema.disk = Storage::Hdf5 {
+                dataset: String::new(),
+                chunk: Some(chunk.to_vec()),
+                filters: filters.to_string(),
+                is_netcdf: true,
+            };
         }
         schema
     }
@@ -700,6 +715,9 @@ fn is_state(store: &Store, catalog: &Catalog, state: &State) -> bool {
 /// Checks that each array's own `zarr.json`, and the group's entry for it, count whole timesteps of
 /// some possible state.
 fn check_own_metadata(store: &Store, possible: &[State]) {
+    if store.is_file {
+        return; // all metadata are together
+    }
     for (at, name) in store.names().iter().enumerate() {
         let (schema, found) = read(&store.path.join(name), None).unwrap();
         let state = possible
@@ -743,6 +761,14 @@ fn names_of(name: &str) -> BTreeSet<String> {
 /// Checks that no other files are there.
 fn check_tidy(store: &Store, state: &State) {
     let name = store.path.file_name().unwrap().to_string_lossy();
+    if store.is_file {
+        let checkpoints = format!("{name}.checkpoints");
+        let expected = set([name.as_ref(), checkpoints.as_str()]);
+        assert_eq!(names(store.path.parent().unwrap()), expected);
+        let there = names(&store.path.with_file_name(checkpoints));
+        assert_eq!(there.len(), state.checkpoints.len(), "{there:?}");
+        return;
+    }
     assert_eq!(names(store.path.parent().unwrap()), names_of(&name));
     let (first, is_spread) = (of_server(&store.path, 0), is_template(&store.path));
     let mut all = set(["zarr.json", "time", "checkpoints", ".penstock", "x", "name"]);
@@ -845,6 +871,7 @@ fn store(name: &str, time_chunk: u64, has_rows: bool) -> Store {
         path: name.into(),
         time_chunk,
         has_rows,
+        is_file: name.ends_with(".nc"),
     }
 }
 
@@ -874,6 +901,20 @@ fn a_group_that_goes_back_to_an_older_checkpoint() {
 fn a_group_of_rows_and_of_chunks_of_several_timesteps() {
     let test = "a_group_of_rows_and_of_chunks_of_several_timesteps";
     let store = store("g", 3, true);
+    in_all_processes(test, || the_group_at_every_change(test, &store, &BACK));
+}
+
+#[test]
+fn a_group_in_a_file() {
+    let test = "a_group_in_a_file";
+    let store = store("g.nc", 1, false);
+    in_all_processes(test, || the_group_at_every_change(test, &store, &PROGRAM));
+}
+
+#[test]
+fn a_group_in_a_file_of_rows_and_of_chunks_of_several_timesteps() {
+    let test = "a_group_in_a_file_of_rows_and_of_chunks_of_several_timesteps";
+    let store = store("g.nc", 3, true);
     in_all_processes(test, || the_group_at_every_change(test, &store, &BACK));
 }
 

@@ -459,7 +459,8 @@ int penstock_open_array_close(penstock_open_array *open);
 
 typedef struct penstock_group penstock_group;
 
-/* Makes a group whose store is the Zarr group at `path`. */
+/* Makes a group whose store is the Zarr group at `path`, or the file there if its arrays are to be
+ * datasets. */
 int penstock_group_create(const char *name, const char *path, penstock_group **group);
 void penstock_group_free(penstock_group *group);
 

@@ -6,7 +6,7 @@ use hdf5_metno::{Dataset as OpenDataset, Group, LinkType};
 use penstock_engine::{Error, Kind, Result};
 
 use crate::attributes::{Attribute, attributes_of};
-use crate::dataset::{Dataset, describe, is_bare, is_of_dimensions};
+use crate::dataset::{Dataset, describe, is_bare, is_of_dimensions, outline};
 use crate::dimensions;
 use crate::file::Hdf5File;
 use crate::library::{self, Outcome};
@@ -90,6 +90,22 @@ impl Hdf5File {
     /// # Errors
     /// [`Kind::Damaged`] when its metadata cannot be read.
     pub fn dataset(&self, path: &str) -> Result<Option<Dataset>> {
+        self.described(path, describe)
+    }
+
+    /// Describes the dataset at `path` without its chunks, which may be many.
+    ///
+    /// # Errors
+    /// As [`Hdf5File::dataset`].
+    pub fn outline(&self, path: &str) -> Result<Option<Dataset>> {
+        self.described(path, outline)
+    }
+
+    fn described(
+        &self,
+        path: &str,
+        describe: fn(&OpenDataset) -> Outcome<Dataset>,
+    ) -> Result<Option<Dataset>> {
         if !self.exists(path) {
             return Ok(None);
         }

@@ -80,6 +80,15 @@ pub(crate) const NO_VARIABLE: &str = "This is a netCDF dimension but not a netCD
 
 /// Describes an open dataset.
 pub(crate) fn describe(opened: &Opened) -> Outcome<Dataset> {
+    let mut described = outline(opened)?;
+    if let Storage::Chunked { chunks, .. } = &mut described.storage {
+        *chunks = chunks_of(opened)?;
+    }
+    Ok(described)
+}
+
+/// Describes an open dataset without its chunks, which may be many.
+pub(crate) fn outline(opened: &Opened) -> Outcome<Dataset> {
     let space = opened.space()?;
     let shape: Vec<u64> = space.shape().iter().map(|&n| n as u64).collect();
     let grows = space.maxdims().iter().map(Option::is_none).collect();
@@ -91,7 +100,13 @@ pub(crate) fn describe(opened: &Opened) -> Outcome<Dataset> {
     let is_outside = !opened.dcpl()?.get_external()?.is_empty();
     let storage = match layout {
         Layout::Contiguous if !is_outside => Storage::Contiguous(opened.offset()),
-        Layout::Chunked => chunks_of(opened)?,
+        Layout::Chunked => {
+            let chunk = opened.chunk().unwrap_or_default();
+            Storage::Chunked {
+                chunk: chunk.iter().map(|&n| n as u64).collect(),
+                chunks: Vec::new(),
+            }
+        }
         _ => Storage::Other,
     };
     let dimensions = (0..shape.len())
@@ -109,7 +124,8 @@ pub(crate) fn describe(opened: &Opened) -> Outcome<Dataset> {
     })
 }
 
-fn chunks_of(opened: &Opened) -> Outcome<Storage> {
+/// The chunks that are stored.
+pub(crate) fn chunks_of(opened: &Opened) -> Outcome<Vec<Chunk>> {
     let mut chunks = Vec::new();
     opened.chunks_visit(|chunk| {
         chunks.push(Chunk {
@@ -120,11 +136,7 @@ fn chunks_of(opened: &Opened) -> Outcome<Storage> {
         });
         0
     })?;
-    let chunk = opened.chunk().unwrap_or_default();
-    Ok(Storage::Chunked {
-        chunk: chunk.iter().map(|&n| n as u64).collect(),
-        chunks,
-    })
+    Ok(chunks)
 }
 
 fn filter_of(stored: &StoredFilter) -> Filter {

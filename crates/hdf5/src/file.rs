@@ -97,7 +97,16 @@ impl Hdf5File {
     /// # Errors
     /// As [`Hdf5File::open`].
     pub fn change(file: File, path: &Path, end: u64) -> Result<Self> {
-        let image = Image::new(Some(file)).map_err(|e| Error::io(&e, "reading", path))?;
+        Self::change_over(file, path, end, &Changes::default())
+    }
+
+    /// As [`Hdf5File::change`], with `over` as if it were written. The library does not know what
+    /// room these changes have given up.
+    ///
+    /// # Errors
+    /// As [`Hdf5File::open`].
+    pub fn change_over(file: File, path: &Path, end: u64, over: &Changes) -> Result<Self> {
+        let image = image_of(file, over).map_err(|e| Error::io(&e, "reading", path))?;
         let opened = Self::open_as(image, path, OpenMode::ReadWrite, FileForm::Hdf5)?;
         lock(&opened.image).begin_at(end);
         Ok(opened)
@@ -198,7 +207,8 @@ impl Hdf5File {
         made.map(drop).map_err(|e| self.cannot_write(path, &e))
     }
 
-    /// Gives the group at `path` an attribute, in the place of another of that name.
+    /// Gives the group or dataset at `path` an attribute, in the place of another of that name. If
+    /// there is neither, a group is made.
     ///
     /// # Errors
     /// [`Kind::Io`] when the library fails.
@@ -210,11 +220,14 @@ impl Hdf5File {
         form: FileForm,
     ) -> Result<()> {
         let set = || -> Outcome<()> {
-            let group = self.group_at(path, form)?;
-            if group.attr_names()?.iter().any(|known| known == name) {
-                group.delete_attr(name)?;
+            if !self.exists(path) {
+                self.group_at(path, form)?;
             }
-            attributes::write(&group, name, attribute, form.texts())
+            let object = self.object(path)?;
+            if object.attr_names()?.iter().any(|known| known == name) {
+                object.delete_attr(name)?;
+            }
+            attributes::write(&object, name, attribute, form.texts())
         };
         set().map_err(|e| {
             let doing = format!("writing the attribute {name:?} to");

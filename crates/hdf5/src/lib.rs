@@ -6,6 +6,7 @@
 //! | [`file`](Hdf5File) | files that are looked at, changed or made |
 //! | `contents` | what is in a file |
 //! | [`new`](NewDataset) | datasets that are made, with the dimensions that they share |
+//! | [`values`](Elements) | small datasets, whose elements pass through the library |
 //! | `others` | what comes from another file as it is |
 //! | [`dataset`](Dataset) | what a dataset is, and where its elements lie |
 //! | `dimensions` | the dimensions that NetCDF's datasets share |
@@ -35,6 +36,7 @@ mod file;
 mod library;
 mod new;
 mod others;
+mod values;
 
 pub use attributes::{Attribute, Values};
 pub use contents::{Dimension, Member};
@@ -42,3 +44,4 @@ pub use dataset::{Chunk, Dataset, Storage};
 pub use file::{Changes, FileForm, Hdf5File, is_hdf5};
 pub use library::Filter;
 pub use new::{NewDataset, Places};
+pub use values::Elements;

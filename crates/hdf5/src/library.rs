@@ -14,7 +14,7 @@ use hdf5_metno_sys::h5a::{
 };
 use hdf5_metno_sys::h5d::{
     H5D_alloc_time_t, H5D_fill_time_t, H5Dcreate2, H5Dget_space, H5Dget_storage_size, H5Dget_type,
-    H5Dread, H5Dvlen_get_buf_size, H5Dwrite, H5Dwrite_chunk,
+    H5Dread, H5Dset_extent, H5Dvlen_get_buf_size, H5Dwrite, H5Dwrite_chunk,
 };
 use hdf5_metno_sys::h5g::H5Gcreate2;
 use hdf5_metno_sys::h5i::hid_t;
@@ -27,8 +27,9 @@ use hdf5_metno_sys::h5p::{
     H5Pset_fill_value, H5Pset_filter, H5Pset_link_creation_order, H5Pset_obj_track_times,
 };
 use hdf5_metno_sys::h5s::{
-    H5S_ALL, H5S_UNLIMITED, H5S_class_t, H5Sclose, H5Scopy, H5Screate, H5Screate_simple,
-    H5Sget_simple_extent_ndims, H5Sget_simple_extent_npoints,
+    H5S_ALL, H5S_UNLIMITED, H5S_class_t, H5S_seloper_t, H5Sclose, H5Scopy, H5Screate,
+    H5Screate_simple, H5Sget_simple_extent_ndims, H5Sget_simple_extent_npoints,
+    H5Sselect_hyperslab,
 };
 use hdf5_metno_sys::h5t::{
     H5T_class_t, H5T_order_t, H5Tclose, H5Tcopy, H5Tcreate, H5Tdetect_class, H5Tget_class,
@@ -73,6 +74,124 @@ pub(crate) fn enter_chunk(dataset: &Dataset, start: &[u64], nothing: &[u8]) -> O
         H5Dwrite_chunk(dataset.id(), H5P_DEFAULT, 0, start, bytes, data)
     });
     entered.map(drop)
+}
+
+/// A part of the elements of a dataset, in the library's terms: a space in memory, and a selection
+/// in the file.
+struct Selection {
+    memory: hid_t,
+    file: hid_t,
+    element: hid_t,
+}
+
+impl Selection {
+    /// Selects the box at `start` of these extents. The library is locked.
+    fn new(dataset: &Dataset, start: &[u64], shape: &[u64], bytes: usize) -> Outcome<Self> {
+        // SAFETY: the dataset is open, and coordinates are as many as its dimensions.
+        unsafe {
+            let selection = Self {
+                memory: match shape {
+                    [] => H5Screate(H5S_class_t::H5S_SCALAR),
+                    _ => H5Screate_simple(
+                        c_int::try_from(shape.len()).unwrap_or(-1),
+                        shape.as_ptr(),
+                        ptr::null(),
+                    ),
+                },
+                file: H5Dget_space(dataset.id()),
+                element: H5Dget_type(dataset.id()),
+            };
+            let dimensions = h5check(H5Sget_simple_extent_ndims(selection.file))?;
+            if [start.len(), shape.len()] != [usize::try_from(dimensions).unwrap_or(0); 2] {
+                return Err("there are other dimensions".into());
+            }
+            if !shape.is_empty() {
+                let (start, counts) = (start.as_ptr(), shape.as_ptr());
+                let (set, whole) = (H5S_seloper_t::H5S_SELECT_SET, ptr::null());
+                h5check(H5Sselect_hyperslab(
+                    selection.file,
+                    set,
+                    start,
+                    whole,
+                    counts,
+                    whole,
+                ))?;
+            }
+            let elements = shape.iter().product::<u64>();
+            if (H5Tget_size(selection.element) as u64).checked_mul(elements) != Some(bytes as u64) {
+                return Err("there is another number of elements".into());
+            }
+            Ok(selection)
+        }
+    }
+}
+
+impl Drop for Selection {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the identifiers.
+        unsafe {
+            H5Tclose(self.element);
+            H5Sclose(self.file);
+            H5Sclose(self.memory);
+        }
+    }
+}
+
+/// Reads a box of elements, which have no pointers, as they are stored.
+pub(crate) fn read_elements(dataset: &Dataset, start: &[u64], shape: &[u64]) -> Outcome<Vec<u8>> {
+    let width = dataset.dtype()?.size();
+    let elements = usize::try_from(shape.iter().product::<u64>()).map_err(|e| e.to_string())?;
+    let mut data = vec![0; width * elements];
+    sync::sync(|| {
+        let selected = Selection::new(dataset, start, shape, data.len())?;
+        // SAFETY: all identifiers are open, and the buffer has room for the elements.
+        h5check(unsafe {
+            let (element, data) = (selected.element, data.as_mut_ptr().cast());
+            H5Dread(
+                dataset.id(),
+                element,
+                selected.memory,
+                selected.file,
+                H5P_DEFAULT,
+                data,
+            )
+        })
+    })?;
+    Ok(data)
+}
+
+/// Writes a box of elements, which have no pointers, as they are to be stored.
+pub(crate) fn write_elements(
+    dataset: &Dataset,
+    start: &[u64],
+    shape: &[u64],
+    data: &[u8],
+) -> Outcome<()> {
+    sync::sync(|| {
+        let selected = Selection::new(dataset, start, shape, data.len())?;
+        // SAFETY: all identifiers are open, and the data are all of the elements.
+        let written = h5check(unsafe {
+            let (element, data) = (selected.element, data.as_ptr().cast());
+            H5Dwrite(
+                dataset.id(),
+                element,
+                selected.memory,
+                selected.file,
+                H5P_DEFAULT,
+                data,
+            )
+        });
+        written.map(drop)
+    })
+}
+
+/// Gives a dataset other extents.
+pub(crate) fn resize(dataset: &Dataset, shape: &[u64]) -> Outcome<()> {
+    if shape.len() != dataset.ndim() {
+        return Err("there are other dimensions".into());
+    }
+    // SAFETY: the dataset is open, and there is an extent for each dimension.
+    call(|| unsafe { H5Dset_extent(dataset.id(), shape.as_ptr()) }).map(drop)
 }
 
 pub(crate) fn text(text: &str) -> Outcome<CString> {
@@ -283,10 +402,10 @@ pub(crate) fn create_dataset(group: &Group, name: &str, new: &Creation<'_>) -> O
         // as the calls say; the fill value is one element of the type.
         unsafe {
             let list: DatasetCreate = from_id(h5check(H5Pcreate(*H5P_CLS_DATASET_CREATE))?)?;
-            h5check(H5Pset_fill_time(
-                list.id(),
-                H5D_fill_time_t::H5D_FILL_TIME_NEVER,
-            ))?;
+            // Chunks that are not stored read as the fill value. (With a fill time of never they
+            // read as whatever is in the reader's memory.)
+            let if_set = H5D_fill_time_t::H5D_FILL_TIME_IFSET;
+            h5check(H5Pset_fill_time(list.id(), if_set))?;
             h5check(H5Pset_obj_track_times(list.id(), 0))?;
             if new.keeps_order {
                 h5check(H5Pset_attr_creation_order(list.id(), CREATION_ORDER))?;
@@ -314,10 +433,6 @@ pub(crate) fn create_dataset(group: &Group, name: &str, new: &Creation<'_>) -> O
             if !new.fill.is_empty() {
                 let fill = new.fill.as_ptr().cast();
                 h5check(H5Pset_fill_value(list.id(), new.element.id(), fill))?;
-                h5check(H5Pset_fill_time(
-                    list.id(),
-                    H5D_fill_time_t::H5D_FILL_TIME_IFSET,
-                ))?;
             }
             let space = match dimensions {
                 0 => H5Screate(H5S_class_t::H5S_SCALAR),

@@ -1,13 +1,13 @@
 //! Datasets that are made, with the dimensions that they share.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use hdf5_metno::{Dataset as OpenDataset, Group};
 use penstock_engine::{Error, Kind, Result};
 
 use crate::attributes::{self, Attribute};
 use crate::contents::Dimension;
-use crate::dataset::{Chunk, Storage, describe};
+use crate::dataset::Chunk;
 use crate::elements::datatype_of;
 use crate::file::{FileForm, Hdf5File, said};
 use crate::library::{self, Creation, Filter, Outcome};
@@ -194,21 +194,15 @@ impl Hdf5File {
     }
 
     /// Enters chunks into the index of the dataset at `path`, each in the place of the chunk that
-    /// is stored, whose bytes belong to nobody then.
+    /// is stored, if one is: its bytes belong to nobody then.
     ///
     /// # Errors
     /// [`Kind::Io`] when the library fails. The file is of no use then.
-    pub fn enter(&mut self, path: &str, chunks: &[Chunk]) -> Result<()> {
+    pub fn enter(&mut self, path: &str, chunks: &[(Chunk, Option<Chunk>)]) -> Result<()> {
         let enter = || -> Outcome<()> {
             let dataset = self.library_file().dataset(path)?;
-            let mut former = BTreeMap::new();
-            if let Storage::Chunked { chunks, .. } = describe(&dataset)?.storage {
-                former.extend(chunks.into_iter().map(|chunk| (chunk.start.clone(), chunk)));
-            }
-            for chunk in chunks {
-                self.replace_chunk(&dataset, former.get(&chunk.start), chunk)?;
-            }
-            Ok(())
+            let mut chunks = chunks.iter();
+            chunks.try_for_each(|(new, former)| self.replace_chunk(&dataset, former.as_ref(), new))
         };
         enter().map_err(|e| self.cannot_write(path, &e))
     }

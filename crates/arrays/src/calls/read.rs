@@ -182,7 +182,10 @@ impl ReadDirector {
         let mut target = stored.target().clone();
         if *is_checkpoint {
             let known = checkpoint_sums(path, &array.schema.name, disk.objects())?;
-            target = target.checked_by(known);
+            target = match known {
+                Some(known) => target.checked_by(known),
+                None => target,
+            };
         }
         self.settings
             .request(Operation::Read, self.method, holders, disk, Some(target))

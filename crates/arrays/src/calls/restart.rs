@@ -17,7 +17,7 @@ use super::read::{ReadErrand, Source};
 use super::save::GroupCall;
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Report};
-use crate::groups::{self, Catalog, Checkpoint, Contents};
+use crate::groups::{self, Catalog, Checkpoint};
 use crate::json::as_text;
 
 /// A checkpoint, as all ranks hear of it.
@@ -157,13 +157,8 @@ fn find(path: &Path, step: Option<u64>) -> Result<Option<FoundCheckpoint>> {
             }
         };
     };
-    let arrays = groups::list(&checkpoint.path)?.into_iter();
-    let shapes = arrays.filter_map(|entry| match entry.contents {
-        Contents::Array(schema) => Some((entry.path, schema.shape)),
-        _ => None,
-    });
     Ok(Some(FoundCheckpoint {
-        shapes: shapes.collect(),
+        shapes: groups::shapes_of(&checkpoint.path)?,
         attributes: std::mem::take(&mut checkpoint.attributes),
         path: std::mem::take(&mut checkpoint.path),
         checkpoint,

@@ -13,7 +13,7 @@ use penstock_engine::{
     Decision, Director, Error, Holders, Kind, Operation, RankParts, Request, Rest, Result,
     Strategy, Sum, Tally, Traffic,
 };
-use penstock_layout::{DiskSchema, exact};
+use penstock_layout::{DiskSchema, Edges, exact};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -24,7 +24,7 @@ use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
-use super::write::boxes_of;
+use super::write::{boxes_of, rest_of_new};
 use crate::formats::sums::Sums;
 use crate::groups::{self, ArrayDeclaration, Coordinate, Declaration, Group, Moment};
 use crate::json::as_text;
@@ -297,17 +297,27 @@ struct Part {
 
 impl SaveDirector {
     fn declared(&self, holders: &[Holders]) -> Result<Declaration> {
+        let disks = self.group.arrays.iter().map(|array| &array.schema.disk);
+        let file = groups::kind_of_file(&self.group.path, disks)?;
         let arrays = self
             .group
             .arrays
             .iter()
             .zip(holders)
             .map(|(array, holders)| {
-                let stored = array.stored_schema(holders)?;
-                check_chunks_of_rows(array, &stored)?;
+                let is_natural = array.schema.disk.is_natural();
+                let schema = match file {
+                    Some(is_netcdf) => in_dataset(array, holders, is_netcdf)?,
+                    None => {
+                        let stored = array.stored_schema(holders)?;
+                        check_chunks_of_rows(array, &stored)?;
+                        in_chunks(&stored)?
+                    }
+                };
                 Ok(ArrayDeclaration {
-                    schema: in_chunks(&stored)?,
-                    is_natural: array.schema.disk.is_natural(),
+                    schema,
+                    is_natural: is_natural
+                        || matches!(array.schema.disk, Storage::Hdf5 { chunk: None, .. }),
                     says_codec: array.schema.disk != Storage::Natural,
                     is_ragged: array.is_ragged(),
                 })
@@ -440,7 +450,10 @@ impl SaveDirector {
     ) -> Result<Vec<Part>> {
         let arrays = declared.arrays.into_iter().map(|array| {
             Ok(ArraySchema {
-                disk: group.moment(&array.schema.name)?.disk,
+                disk: group
+                    .moment(&array.schema.name)?
+                    .disk
+                    .of_shape(&array.schema.shape),
                 ..array.schema
             })
         });
@@ -453,7 +466,7 @@ impl SaveDirector {
                 holders,
                 disk: array.disk_schema(self.settings.options.block_bytes)?,
                 target,
-                rest: Rest::Fill(array.fill.bytes().to_vec()),
+                rest: rest_of_new(&array),
                 name: array.name,
             })
         });
@@ -584,7 +597,7 @@ fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
         Storage::Natural | Storage::Shares { .. } | Storage::Chunks { .. } => {
             return Ok(array.clone());
         }
-        Storage::Hdf5 { .. } => return refused("a group is a Zarr store: use Chunks"),
+        Storage::Hdf5 { .. } => return refused("the group is no file of HDF5: use Chunks"),
         Storage::RowMajor {
             format: Format::Npy,
         } => {
@@ -604,4 +617,51 @@ fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
         disk: Storage::plain_chunks(chunk),
         ..array.clone()
     })
+}
+
+/// The array with its disk schema as chunks of a dataset, which grow: natural ones if it names none.
+fn in_dataset(array: &ArrayCall, holders: &Holders, is_netcdf: bool) -> Result<ArraySchema> {
+    let mut natural = array.clone();
+    natural.schema.disk = Storage::Natural;
+    let mut schema = natural.stored_schema(holders)?;
+    let (dataset, chunk, filters) = match &array.schema.disk {
+        Storage::Hdf5 {
+            dataset,
+            chunk,
+            filters,
+            ..
+        } => (dataset.clone(), chunk.clone(), filters.clone()),
+        _ => (String::new(), None, "none".to_string()),
+    };
+    let mut chunk = match (chunk, &schema.disk) {
+        (Some(chunk), _) => chunk,
+        (None, Storage::Chunks { chunk: natural, .. }) => {
+            let mut chunk: Vec<u64> = natural.iter().filter_map(Edges::extent).collect();
+            fit_chunk(&mut chunk, schema.element.width());
+            chunk
+        }
+        (None, _) => schema.shape.clone(),
+    };
+    // HDF5 has no chunk that is larger than an array that does not grow.
+    let fixed = chunk.iter_mut().zip(&schema.shape);
+    for (extent, &n) in fixed.skip(usize::from(array.is_ragged())) {
+        *extent = n.max(1).min(*extent);
+    }
+    schema.disk = Storage::Hdf5 {
+        chunk: Some(chunk),
+        dataset,
+        filters,
+        is_netcdf,
+    };
+    Ok(schema)
+}
+
+/// Halves the extents of a chunk until HDF5 can have it.
+fn fit_chunk(chunk: &mut [u64], width: u64) {
+    while chunk.iter().product::<u64>().saturating_mul(width) > u64::from(u32::MAX) {
+        let Some(longest) = chunk.iter_mut().max() else {
+            return;
+        };
+        *longest = longest.div_ceil(2);
+    }
 }

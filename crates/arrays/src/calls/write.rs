@@ -19,7 +19,7 @@ use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use crate::formats::spread::is_template;
-use crate::{Keys, Leftover, Pending, Storage, StoredArray, json};
+use crate::{ArraySchema, Keys, Leftover, Pending, Storage, StoredArray, json};
 
 impl Session {
     /// Writes `array` to `path`: each rank writes its `locals`, by `strategy` or the session's.
@@ -313,13 +313,19 @@ impl WriteDirector {
 
     /// The treatment of elements that no rank holds.
     fn rest(&self, stored: Option<&StoredArray>) -> Rest {
-        let schema = &self.array.schema;
-        let element = schema.fill.bytes().to_vec();
         match stored {
             Some(_) => Rest::Keep,
-            None if keeps_fill(&schema.disk) || schema.fill.is_zero() => Rest::Fill(element),
-            None => Rest::FillAll(element),
+            None => rest_of_new(&self.array.schema),
         }
+    }
+}
+
+/// The treatment of elements of a new array that no rank holds.
+pub(super) fn rest_of_new(schema: &ArraySchema) -> Rest {
+    let element = schema.fill.bytes().to_vec();
+    match keeps_fill(&schema.disk) || schema.fill.is_zero() {
+        true => Rest::Fill(element),
+        false => Rest::FillAll(element),
     }
 }
 

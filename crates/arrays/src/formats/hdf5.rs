@@ -15,4 +15,5 @@ pub(crate) mod attributes;
 pub(crate) mod describe;
 pub(crate) mod filters;
 pub(crate) mod journal;
+pub(crate) mod mark;
 pub(crate) mod name;

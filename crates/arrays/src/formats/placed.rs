@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{Block, DiskSchema};
+use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::memory::buffer::fill;
@@ -173,7 +173,7 @@ impl Location {
     }
 
     /// The place of a chunk, if places are known and the chunk is stored.
-    fn place_of_chunk(&self, object: u64) -> Option<Place> {
+    pub(crate) fn place_of_chunk(&self, object: u64) -> Option<Place> {
         let (Places::Known(places) | Places::New(_, places)) = &self.places else {
             return None;
         };
@@ -383,6 +383,18 @@ struct Writer {
     schema: DiskSchema,
 }
 
+impl Writer {
+    /// Reads a whole chunk, as this writer has last written it.
+    fn read_chunk(&self, object: u64, data: &mut [u8]) -> Result<()> {
+        let Some(place) = self.room.place_of(object) else {
+            return self.former.read_chunk(object, data);
+        };
+        let encoded = self.room.read(place)?;
+        let decoded = self.coder.decode(&encoded, data);
+        decoded.map_err(|e| e.at(&self.location.file))
+    }
+}
+
 impl Medium for Writer {
     fn position(&self, _: &Block) -> Option<u64> {
         None // new chunks have none yet
@@ -393,18 +405,24 @@ impl Medium for Writer {
     }
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let mut whole = Vec::new();
+        let bytes = self.schema.chunk_bytes(block.object);
+        if data.len() as u64 != bytes {
+            // In an array that grows, a block may be some rows of a chunk, which keeps the others.
+            whole = files::zeros(bytes)?;
+            self.read_chunk(block.object, &mut whole)?;
+            let start = self.schema.offset_in_chunk(block.object) + block.offset;
+            let start = exact::<usize>(start);
+            whole[start..start + data.len()].copy_from_slice(data);
+        }
+        let data = if whole.is_empty() { data } else { &whole };
         let path = &self.location.file;
         let encoded = self.coder.encode(data).map_err(|e| e.at(path))?;
         self.room.put(block.object, &encoded)
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        let Some(place) = self.room.place_of(block.object) else {
-            return self.former.read(block, data);
-        };
-        let path = &self.location.file;
-        let encoded = self.room.read(place)?;
-        let read = |data: &mut [u8]| self.coder.decode(&encoded, data).map_err(|e| e.at(path));
+        let read = |data: &mut [u8]| self.read_chunk(block.object, data);
         read_rows(&self.schema, block, data, read)
     }
 

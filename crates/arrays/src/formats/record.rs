@@ -133,13 +133,29 @@ impl Record {
         }
         let record: Self = serde_json::from_value(json)
             .map_err(|e| damaged(&place, format!("it is no record of a group: {e}")))?;
-        let are_known = record.arrays.values().all(|growth| match growth {
+        record.check(&place)?;
+        Ok(Some(record))
+    }
+
+    /// Checks that a record that was read at `place` fits together.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`]; [`Kind::Unsupported`] when another version has written it.
+    pub(crate) fn check(&self, place: &Path) -> Result<()> {
+        if self.penstock != VERSION {
+            let cause = format!(
+                "version {} of a group, and this reads {VERSION}",
+                self.penstock
+            );
+            return Err(Error::new(Kind::Unsupported, "opening a group", cause).at(place));
+        }
+        let are_known = self.arrays.values().all(|growth| match growth {
             Growth::Time => true,
-            Growth::Rows(dimension) => record.rows.contains_key(dimension),
+            Growth::Rows(dimension) => self.rows.contains_key(dimension),
         });
-        match are_known && record.time_chunk > 0 {
-            true => Ok(Some(record)),
-            false => Err(damaged(&place, "it does not fit together")),
+        match are_known && self.time_chunk > 0 {
+            true => Ok(()),
+            false => Err(damaged(place, "it does not fit together")),
         }
     }
 

@@ -10,8 +10,8 @@ use penstock_hdf5::Member;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::checkpoints;
 use super::metadata::Metadata;
+use super::{checkpoints, in_file};
 use crate::formats::hdf5;
 use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record};
 use crate::formats::spread::{Spread, of_server};
@@ -93,6 +93,11 @@ impl Catalog {
         if !is_url(&first) && !first.exists() {
             let cause = "nothing is there";
             return Err(Error::new(Kind::Missing, "opening a group", cause).at(&first));
+        }
+        if !is_url(&first)
+            && let Some(catalog) = in_file::catalog(&first)?
+        {
+            return Ok(Some(catalog));
         }
         let Some(record) = Record::read(&first)? else {
             return Ok(None);
@@ -244,9 +249,13 @@ fn list_datasets(path: &Path) -> Result<Option<Vec<Entry>>> {
     }
     let group = |path: &str| -> Result<Entry> {
         let attributes = opened.attributes(&format!("{above}{path}"))?;
+        let mut attributes = hdf5::attributes::to_json(attributes, opened.is_netcdf());
+        if above.is_empty() && path.is_empty() {
+            attributes.remove(ATTRIBUTE);
+        }
         Ok(Entry {
             path: path.trim_start_matches('/').to_string(),
-            contents: Contents::Group(hdf5::attributes::to_json(attributes, opened.is_netcdf())),
+            contents: Contents::Group(attributes),
         })
     };
     let first = match group("") {
@@ -341,17 +350,38 @@ pub(super) fn spreads(place: &Path, metadata: &Metadata, name: &str) -> Result<V
     Ok(all)
 }
 
-/// The checksums of an array of a checkpoint, which has `objects` objects.
+/// The checksums of an array of a checkpoint, which has `objects` objects; `None` if the checkpoint
+/// is a file, which has none.
 ///
 /// # Errors
 /// [`Kind::Damaged`] when the checksums are missing.
-pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Result<Sums> {
+pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Result<Option<Sums>> {
     let checkpoint = of_server(checkpoint, 0);
-    let former = checkpoint.join(".penstock").join("sums.json");
-    if !former.exists() {
-        return sums::read(&checkpoint_sums_file(&checkpoint, name), objects);
+    if hdf5::describe::is_hdf5_file(&checkpoint) {
+        return Ok(None);
     }
-    former_sums(&former, name, objects)
+    let former = checkpoint.join(".penstock").join("sums.json");
+    let sums = match former.exists() {
+        true => former_sums(&former, name, objects),
+        false => sums::read(&checkpoint_sums_file(&checkpoint, name), objects),
+    };
+    sums.map(Some)
+}
+
+/// The shapes of the arrays of a checkpoint, by name.
+///
+/// # Errors
+/// As [`list`].
+pub(crate) fn shapes_of(checkpoint: &Path) -> Result<Vec<(String, Vec<u64>)>> {
+    if let Some(shapes) = in_file::shapes_in(checkpoint)? {
+        return Ok(shapes);
+    }
+    let arrays = list(checkpoint)?.into_iter();
+    let shapes = arrays.filter_map(|entry| match entry.contents {
+        Contents::Array(schema) => Some((entry.path, schema.shape)),
+        _ => None,
+    });
+    Ok(shapes.collect())
 }
 
 /// The file of the checksums of an array of a checkpoint.

@@ -98,27 +98,8 @@ impl Metadata {
     /// When the array's chunks are not chunks of the group's timesteps.
     pub(super) fn moment(&self, record: &Record, name: &str) -> Result<ArraySchema> {
         let mut schema = self.schema(name)?;
-        if matches!(record.arrays.get(name), Some(Growth::Rows(_))) {
-            return Ok(schema);
-        }
-        let wrong = || damaged(Path::new(name), "its chunks are not of timesteps");
-        let Storage::Chunks {
-            chunk, subchunks, ..
-        } = &mut schema.disk
-        else {
-            return Err(wrong());
-        };
-        if chunk.first() != Some(&Edges::Regular(record.time_chunk)) {
-            return Err(wrong());
-        }
-        chunk.remove(0);
-        for extents in [Some(&mut schema.shape), subchunks.as_mut()] {
-            extents.into_iter().for_each(|extents| {
-                extents.remove(0);
-            });
-        }
-        if let Some(names) = &mut schema.dimension_names {
-            names.remove(0);
+        if let Some(Growth::Time) = record.arrays.get(name) {
+            take_time(&mut schema, record.time_chunk)?;
         }
         Ok(schema)
     }
@@ -181,13 +162,7 @@ impl Metadata {
             zarr::array_json(&of_time(TIME, ElementType::F8))?,
         ));
         for dimension in record.rows.keys() {
-            for (name, about) in record::row_arrays(dimension).into_iter().zip([
-                json!({ "long_name": format!("first index of {dimension} of the timestep") }),
-                json!({
-                    "long_name": format!("number of {dimension} of the timestep"),
-                    "sample_dimension": dimension,
-                }),
-            ]) {
+            for (name, about) in about_rows(dimension) {
                 let mut json = zarr::array_json(&of_time(&name, ElementType::I8))?;
                 json["attributes"] = about;
                 new.push((name, json));
@@ -362,6 +337,17 @@ fn still_there(group: &Path, below: &str, known: &Map<String, Value>) -> Map<Str
         .collect()
 }
 
+/// The arrays that count a dimension's rows, with what their attributes say.
+pub(super) fn about_rows(dimension: &str) -> [(String, Value); 2] {
+    let [start, count] = record::row_arrays(dimension);
+    let of_start = json!({ "long_name": format!("first index of {dimension} of the timestep") });
+    let of_count = json!({
+        "long_name": format!("number of {dimension} of the timestep"),
+        "sample_dimension": dimension,
+    });
+    [(start, of_start), (count, of_count)]
+}
+
 /// The schema of an array with one number for each timestep.
 fn of_time(name: &str, element: ElementType) -> ArraySchema {
     ArraySchema {
@@ -371,7 +357,7 @@ fn of_time(name: &str, element: ElementType) -> ArraySchema {
 }
 
 /// The schema of an array as it is stored through time, without rows yet.
-fn grown(array: &ArrayDeclaration, time_chunk: u64) -> ArraySchema {
+pub(super) fn grown(array: &ArrayDeclaration, time_chunk: u64) -> ArraySchema {
     let mut schema = array.schema.clone();
     schema.dimension_names = Some(schema.names_of_dimensions());
     if array.is_ragged {
@@ -379,17 +365,58 @@ fn grown(array: &ArrayDeclaration, time_chunk: u64) -> ArraySchema {
         return schema;
     }
     schema.shape.insert(0, 0);
-    if let Storage::Chunks {
-        chunk, subchunks, ..
-    } = &mut schema.disk
-    {
-        chunk.insert(0, Edges::Regular(time_chunk));
-        if let Some(subchunks) = subchunks {
-            subchunks.insert(0, 1);
+    match &mut schema.disk {
+        Storage::Chunks {
+            chunk, subchunks, ..
+        } => {
+            chunk.insert(0, Edges::Regular(time_chunk));
+            if let Some(subchunks) = subchunks {
+                subchunks.insert(0, 1);
+            }
         }
+        Storage::Hdf5 {
+            chunk: Some(chunk), ..
+        } => chunk.insert(0, time_chunk),
+        _ => {}
     }
     if let Some(names) = &mut schema.dimension_names {
         names.insert(0, TIME.to_string());
     }
     schema
+}
+
+/// Takes the dimension of time from the schema of an array that grows with time.
+///
+/// # Errors
+/// When the array's chunks are not of `time_chunk` timesteps.
+pub(super) fn take_time(schema: &mut ArraySchema, time_chunk: u64) -> Result<()> {
+    let is_of_time = match &mut schema.disk {
+        Storage::Chunks {
+            chunk, subchunks, ..
+        } if chunk.first() == Some(&Edges::Regular(time_chunk)) => {
+            chunk.remove(0);
+            if let Some(subchunks) = subchunks {
+                subchunks.remove(0);
+            }
+            true
+        }
+        Storage::Hdf5 {
+            chunk: Some(chunk), ..
+        } if chunk.first() == Some(&time_chunk) => {
+            chunk.remove(0);
+            true
+        }
+        _ => false,
+    };
+    if !is_of_time {
+        return Err(damaged(
+            Path::new(&schema.name),
+            "its chunks are not of timesteps",
+        ));
+    }
+    schema.shape.remove(0);
+    if let Some(names) = &mut schema.dimension_names {
+        names.remove(0);
+    }
+    Ok(())
 }

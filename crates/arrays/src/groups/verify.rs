@@ -4,16 +4,18 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Split, exact};
 use penstock_machines::Medium;
 
-use super::catalog::{Catalog, Contents, checkpoint_sums, list, open};
-use super::former;
+use super::catalog::{Catalog, Contents, Entry, checkpoint_sums, list, open};
 use super::metadata::Metadata;
 use super::timestep::{Rows, rows_at, rows_of, sums_offset, time_of};
+use super::{former, in_file};
 use crate::Progress;
 use crate::codec::Codec;
+use crate::formats::hdf5::{self, describe::is_hdf5_file};
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Parts, SUM_BYTES, Sums};
@@ -132,28 +134,28 @@ pub fn verify(path: &Path, tell: &mut dyn FnMut(Progress) -> Result<()>) -> Resu
                     .is_some_and(|rest| rest.starts_with('/'))
         })
     };
-    for entry in entries {
-        match entry.contents {
-            Contents::Group(_) => {}
-            _ if is_saved(&entry.path) => {}
-            Contents::Array(schema) => {
-                verified.arrays += 1;
-                let (place, name) = place_of(&path, &entry.path);
-                let checked = verified.check_by_codec(&place, name.as_deref(), &schema.disk, tell);
-                verified.note(checked)?;
-            }
-            Contents::Unreadable(error) if error.kind == Kind::Unsupported => {
-                verified.unread.push((entry.path, error));
-            }
-            Contents::Unreadable(error) => verified.damages.push(error),
+    verified.check_nodes(&path, entries, is_saved, tell)?;
+    if !is_url(&path)
+        && let Some(catalog) = in_file::catalog(&path)?
+    {
+        verified.timesteps = catalog.timesteps;
+        for checkpoint in catalog.checkpoints {
+            verified.checkpoints += 1;
+            let entries = list(&checkpoint.path)?;
+            verified.check_nodes(&checkpoint.path, entries, |_| false, tell)?;
         }
     }
     Ok(verified)
 }
 
-/// The path of the group that holds a node, and the node's name there; no name for the node at
-/// `path` itself.
+/// The path of the group or file that holds a node, and the node's name there; no name for the node
+/// at `path` itself, and for a dataset, which its path names.
 fn place_of(path: &Path, entry: &str) -> (PathBuf, Option<String>) {
+    if !entry.is_empty() && (is_hdf5_file(path) || hdf5::name::split(path).is_some()) {
+        let colon = if is_hdf5_file(path) { ":" } else { "" };
+        let dataset = format!("{}{colon}/{entry}", path.display());
+        return (dataset.into(), None);
+    }
     match entry.rsplit_once('/') {
         None if entry.is_empty() => (path.to_path_buf(), None),
         None => (path.to_path_buf(), Some(entry.to_string())),
@@ -163,8 +165,12 @@ fn place_of(path: &Path, entry: &str) -> (PathBuf, Option<String>) {
 
 /// Whether decoding compares a chunk with a checksum.
 fn codec_has_checksum(disk: &Storage) -> bool {
-    let Storage::Chunks { codec, .. } = disk else {
-        return false;
+    let codec = match disk {
+        Storage::Chunks { codec, .. } => codec,
+        Storage::Hdf5 { filters, .. } => {
+            return filters.split('+').any(|word| word == "fletcher32");
+        }
+        _ => return false,
     };
     match codec.parse() {
         Ok(Codec::Word { crc32c, .. }) => crc32c,
@@ -190,6 +196,33 @@ impl Verification {
             Err(error) if error.kind == Kind::Peer => return Err(error),
             Err(error) => self.damages.push(error),
             Ok(()) => {}
+        }
+        Ok(())
+    }
+
+    /// Reads the arrays that are listed at `path`, but for those that are saved with a group.
+    fn check_nodes(
+        &mut self,
+        path: &Path,
+        entries: Vec<Entry>,
+        is_saved: impl Fn(&str) -> bool,
+        tell: &mut dyn FnMut(Progress) -> Result<()>,
+    ) -> Result<()> {
+        for entry in entries {
+            match entry.contents {
+                Contents::Group(_) => {}
+                _ if is_saved(&entry.path) => {}
+                Contents::Array(schema) => {
+                    self.arrays += 1;
+                    let (place, name) = place_of(path, &entry.path);
+                    let checked = self.check_by_codec(&place, name.as_deref(), &schema.disk, tell);
+                    self.note(checked)?;
+                }
+                Contents::Unreadable(error) if error.kind == Kind::Unsupported => {
+                    self.unread.push((entry.path, error));
+                }
+                Contents::Unreadable(error) => self.damages.push(error),
+            }
         }
         Ok(())
     }
@@ -256,7 +289,7 @@ impl Verification {
             target: stored.target(),
             disk: &disk,
         };
-        self.check_part(&part, &[Some(&known)], tell)
+        self.check_part(&part, &[known.as_ref()], tell)
     }
 
     /// Compares all timesteps of an array. If encoded chunks hold several timesteps, the timesteps

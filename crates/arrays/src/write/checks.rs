@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 
+use crate::formats::hdf5::mark::{Mark, group_of_checkpoints};
 use crate::formats::record::{CHECKPOINTS, Record, SavedContents, saved_in};
 use crate::formats::sidecar::{self, Sidecar};
 use crate::formats::spread::is_template;
@@ -138,10 +139,15 @@ pub(crate) fn check_not_in_checkpoints(path: &Path) -> Result<()> {
         let is_checkpoints = directory
             .file_name()
             .is_some_and(|name| name == CHECKPOINTS);
-        if is_checkpoints
-            && let Some(group) = directory.parent()
-            && Record::read(group)?.is_some()
-        {
+        let is_of_group = || match directory.parent() {
+            Some(group) if is_checkpoints => Ok(Record::read(group)?.is_some()),
+            _ => Ok(false),
+        };
+        let is_of_file = || match group_of_checkpoints(directory) {
+            Some(file) => Ok(Mark::read_at(&file)?.is_some_and(|mark| mark.group.is_some())),
+            None => Ok(false),
+        };
+        if is_of_group()? || is_of_file()? {
             let cause = "checkpoints of a group are there: give another path";
             return Err(in_the_way(path, cause));
         }

@@ -22,6 +22,7 @@ use super::checks::{check_file, check_not_in_checkpoints, resolve};
 use super::locked::{LockedFile, recover};
 use crate::dtype::{ByteOrder, ElementType};
 use crate::formats::hdf5::journal::Journal;
+use crate::formats::hdf5::mark::check_not_saved;
 use crate::formats::hdf5::{attributes, describe, filters, name};
 use crate::formats::room::Notes;
 use crate::formats::{Form, placed};
@@ -31,7 +32,7 @@ use crate::fs::temporary::Temporary;
 use crate::schema::{ArraySchema, Storage};
 
 /// Elements begin at a multiple of this: on pages of their own.
-pub(super) const ALIGNMENT: u64 = 4096;
+pub(crate) const ALIGNMENT: u64 = 4096;
 
 /// What a copy makes in an HDF5 file.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -80,7 +81,7 @@ pub(crate) struct FileArray {
 }
 
 /// The place of datasets in a file.
-pub(super) struct FilePlace {
+pub(crate) struct FilePlace {
     file: PathBuf,
     form: FileForm,
     goal: FileGoal,
@@ -142,12 +143,36 @@ impl FilePlace {
         check_not_in_checkpoints(&file)?;
         recover(&file)?;
         let former = match goal.is_added {
-            true => LockedFile::open(&file)?,
+            true => {
+                if describe::is_hdf5_file(&file) {
+                    let opened = describe::open(&file)?;
+                    let mut arrays = goal.arrays.iter();
+                    arrays.try_for_each(|array| check_not_saved(&opened, &file, &array.path))?;
+                }
+                LockedFile::open(&file)?
+            }
             false => {
                 check_file(&file, false)?;
                 None
             }
         };
+        Self::at(file, goal, former, is_copy)
+    }
+
+    /// The place of all of `goal` in a new file at `path`, which nobody else names.
+    ///
+    /// # Errors
+    /// As [`FilePlace::new`].
+    pub(crate) fn of_new(path: PathBuf, goal: FileGoal) -> Result<Self> {
+        Self::at(path, goal, None, false)
+    }
+
+    fn at(
+        file: PathBuf,
+        goal: FileGoal,
+        former: Option<LockedFile>,
+        is_copy: bool,
+    ) -> Result<Self> {
         let form = FileForm::of(goal.is_netcdf);
         let mut end = former.as_ref().map_or(0, LockedFile::end).max(1);
         let mut arrays = Vec::new();
@@ -198,7 +223,7 @@ impl FilePlace {
 
     /// Makes room for the elements in the file, or in a new one in the temporary, and gives the
     /// forms that servers open, one an array. If all that `is_there`, room that nobody uses is cut.
-    pub(super) fn lay_out(&self, temporary: &Temporary, is_there: bool) -> Result<Vec<Form>> {
+    pub(crate) fn lay_out(&self, temporary: &Temporary, is_there: bool) -> Result<Vec<Form>> {
         let (path, mut end) = (self.data(temporary), self.end()?);
         match &self.former {
             Some(former) => former.make_room(end)?,
@@ -249,8 +274,18 @@ impl FilePlace {
         }
     }
 
+    /// Gives the file, which is new, these attributes and this path in the same directory.
+    pub(crate) fn name(&mut self, path: PathBuf, attributes: Map<String, Value>) {
+        self.file = path;
+        self.goal.groups.push(FileGroup {
+            path: String::new(),
+            attributes,
+            from: None,
+        });
+    }
+
     /// Makes the metadata that lead to the elements.
-    pub(super) fn install(&self, temporary: &Temporary) -> Result<()> {
+    pub(crate) fn install(&self, temporary: &Temporary) -> Result<()> {
         let data = self.data(temporary);
         let file = File::options().read(true).write(true).open(&data);
         let file = file.map_err(|e| Error::io(&e, "opening for writing", &data))?;
@@ -379,6 +414,17 @@ impl FilePlace {
     }
 }
 
+impl FileArray {
+    /// The dataset without elements.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for attributes and filters that such a file does not have.
+    pub(crate) fn without_elements(&self, form: FileForm) -> Result<NewDataset> {
+        let new = NewArray::new(&self.schema, form, &mut 1)?;
+        Ok(new.dataset(self, Places::Each(Vec::new()), form))
+    }
+}
+
 impl NewArray {
     /// A new array. If its places are known, its elements are behind `end`, which then moves on.
     fn new(schema: &ArraySchema, form: FileForm, end: &mut u64) -> Result<Self> {
@@ -447,7 +493,7 @@ impl NewArray {
 }
 
 /// The chunk that is an object of the disk schema.
-pub(super) fn chunk_at(
+pub(crate) fn chunk_at(
     disk: &DiskSchema,
     object: u64,
     place: crate::formats::room::Place,

@@ -25,8 +25,8 @@ const LOCK_TRIES: u32 = 1000;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 /// A file that is there, and locked.
-pub(super) struct LockedFile {
-    pub(super) file: File,
+pub(crate) struct LockedFile {
+    pub(crate) file: File,
     path: PathBuf,
     /// Its length before anything is added.
     bytes: u64,
@@ -51,7 +51,7 @@ impl LockedFile {
     /// # Errors
     /// [`Kind::Schema`] when something else is there; [`Kind::Busy`] when another program has the
     /// file open.
-    pub(super) fn open(path: &Path) -> Result<Option<Self>> {
+    pub(crate) fn open(path: &Path) -> Result<Option<Self>> {
         if std::fs::symlink_metadata(path).is_err() {
             return Ok(None);
         }
@@ -74,12 +74,12 @@ impl LockedFile {
     }
 
     /// The end of what is in use.
-    pub(super) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
     /// Makes the file end at `end`, behind what is in use. What is new reads as zeros.
-    pub(super) fn make_room(&self, end: u64) -> Result<()> {
+    pub(crate) fn make_room(&self, end: u64) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(&e, "making room in", &self.path);
         // First without what a killed write has left.
         ops::set_len(&self.file, self.end, &self.path).map_err(failed)?;
@@ -87,16 +87,32 @@ impl LockedFile {
     }
 
     /// Keeps readers out, too, and makes changes of metadata, whole or not at all.
-    pub(super) fn install(
+    pub(crate) fn install(
         &self,
         changes: impl FnOnce() -> Result<Changes>,
         temporary: &Temporary,
     ) -> Result<()> {
         self.lock_alone()?;
         let journal = Journal::new(changes()?, &self.file, self.bytes.min(self.end), &self.path)?;
+        journal.make_behind(&self.file, &self.path)?;
         journal.keep(temporary)?;
         self.is_changed.store(true, Ordering::Relaxed);
-        journal.make(&self.file, &self.path)
+        journal.make_within(&self.file, &self.path)
+    }
+
+    /// Lets readers come again after changes, before others are made.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub(crate) fn go_on(&mut self) -> Result<()> {
+        self.bytes = files::length(&self.file, &self.path)?;
+        self.end = describe::open(&self.path)?.end();
+        self.is_changed = AtomicBool::new(false);
+        lock_once(
+            &self.file,
+            FlockOperation::NonBlockingLockShared,
+            &self.path,
+        )
     }
 
     /// Keeps readers out, too, until the file is closed.
@@ -116,7 +132,7 @@ impl LockedFile {
 ///
 /// # Errors
 /// The error of the operating system.
-pub(super) fn recover(path: &Path) -> Result<()> {
+pub(crate) fn recover(path: &Path) -> Result<()> {
     let has_journal = |temporary: &Path| temporary.join(JOURNAL).exists();
     let Some(mut temporary) = Temporary::adopt(path, &has_journal)? else {
         return Ok(());

@@ -18,6 +18,7 @@ use super::dataset::{ALIGNMENT, chunk_at};
 use super::locked::{LockedFile, recover};
 use crate::formats::Form;
 use crate::formats::hdf5::describe;
+use crate::formats::hdf5::mark::check_not_saved;
 use crate::formats::placed::{Location, Places};
 use crate::formats::room::Notes;
 use crate::fs::files;
@@ -51,7 +52,9 @@ impl ChangedDataset {
             let cause = "it has been removed";
             return Err(Error::new(Kind::Missing, "writing a part of", cause).at(&file));
         };
-        let (schema, form) = describe::describe(&describe::open(&file)?, &file, dataset)?;
+        let opened = describe::open(&file)?;
+        check_not_saved(&opened, &file, dataset)?;
+        let (schema, form) = describe::describe(&opened, &file, dataset)?;
         let Form::Placed(location) = form else {
             unreachable!("a dataset is placed in its file");
         };
@@ -97,8 +100,12 @@ impl ChangedDataset {
         if written.is_empty() {
             return Ok(());
         }
-        let chunks = written.into_iter();
-        let chunks = chunks.map(|(object, place)| chunk_at(&self.disk, object, place));
+        let chunk = |object, place| chunk_at(&self.disk, object, place);
+        let chunks = written.into_iter().map(|(object, place)| {
+            let former = self.location.place_of_chunk(object);
+            let former = former.map(|former| chunk(object, former));
+            (chunk(object, place), former)
+        });
         let chunks: Vec<_> = chunks.collect();
         let changes = || {
             let copy = self.former.file.try_clone();

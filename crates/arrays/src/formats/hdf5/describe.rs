@@ -39,7 +39,26 @@ pub(crate) fn open(path: &Path) -> Result<Hdf5File> {
 /// filters and storage that servers do not read; [`Kind::Damaged`] when its metadata do not fit
 /// together.
 pub(crate) fn describe(file: &Hdf5File, path: &Path, dataset: &str) -> Result<(ArraySchema, Form)> {
-    let Some(found) = file.dataset(dataset)? else {
+    let found = file.dataset(dataset)?;
+    described(found, file, path, dataset)
+}
+
+/// As [`describe`], as if no chunk were stored: there may be many.
+///
+/// # Errors
+/// As [`describe`].
+pub(crate) fn outline(file: &Hdf5File, path: &Path, dataset: &str) -> Result<(ArraySchema, Form)> {
+    let found = file.outline(dataset)?;
+    described(found, file, path, dataset)
+}
+
+fn described(
+    found: Option<Dataset>,
+    file: &Hdf5File,
+    path: &Path,
+    dataset: &str,
+) -> Result<(ArraySchema, Form)> {
+    let Some(found) = found else {
         let mut there = arrays_of(file)?;
         there.truncate(20);
         let cause = format!(

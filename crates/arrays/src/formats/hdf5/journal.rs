@@ -1,9 +1,9 @@
 //! Changes of a file's metadata that a crash does not halve.
 //!
 //! A file that is there is changed in place: others may have it open, and a copy of it may be
-//! large. New elements lie behind the former end of the file, where no reader looks. The changes of
-//! metadata are first written to a journal in the temporary beside the file, and then to the file:
-//! first what is behind its former end, then the superblock, with the new end, and then the rest.
+//! large. New elements lie behind the former end of the file, where no reader looks. So do new
+//! metadata. The changes of metadata that are there are first written to a journal in the temporary
+//! beside the file, and then to the file: first the superblock, with the new end, and then the rest.
 //! So the file is the old or the new one for as long as possible, also for programs that know
 //! nothing of the journal. Where a process was killed in between, those of Penstock look at the
 //! journal: a reader sees the file with the changes over it, and a writer makes them first.
@@ -95,21 +95,38 @@ impl Journal {
     /// # Errors
     /// The error of the operating system.
     pub(crate) fn make(&self, file: &File, path: &Path) -> Result<()> {
-        let failed = |e: std::io::Error| Error::io(&e, "writing the metadata of", path);
+        self.make_behind(file, path)?;
+        self.make_within(file, path)
+    }
+
+    /// Makes the changes behind the former end, where nobody looks, and syncs the file: elements
+    /// that have passed through the library are there before any reader sees them.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub(crate) fn make_behind(&self, file: &File, path: &Path) -> Result<()> {
         if files::length(file, path)? < self.bytes {
-            ops::set_len(file, self.bytes, path).map_err(failed)?;
+            ops::set_len(file, self.bytes, path)
+                .map_err(|e| Error::io(&e, "writing the metadata of", path))?;
         }
-        let (behind, within) = self
-            .runs
-            .split_at(self.runs.partition_point(|run| run.old.is_empty()));
-        for runs in [behind, within] {
-            for run in runs {
-                ops::write_all_at(file, &run.new, run.at, path).map_err(failed)?;
-            }
-            // What the metadata lead to is there before them, also after a power failure.
-            ops::sync(file, path).map_err(failed)?;
+        self.make_runs(|run| run.old.is_empty(), file, path)
+    }
+
+    /// Makes the other changes, and syncs the file.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub(crate) fn make_within(&self, file: &File, path: &Path) -> Result<()> {
+        self.make_runs(|run| !run.old.is_empty(), file, path)
+    }
+
+    fn make_runs(&self, are_meant: fn(&&Run) -> bool, file: &File, path: &Path) -> Result<()> {
+        let failed = |e: std::io::Error| Error::io(&e, "writing the metadata of", path);
+        for run in self.runs.iter().filter(are_meant) {
+            ops::write_all_at(file, &run.new, run.at, path).map_err(failed)?;
         }
-        Ok(())
+        // What the metadata lead to is there before them, also after a power failure.
+        ops::sync(file, path).map_err(failed)
     }
 
     /// The journal of changes of a file that a killed process has perhaps not all made.
@@ -158,7 +175,9 @@ impl Journal {
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = [self.boot, self.bytes].map(u64::to_le_bytes).concat();
-        for Run { at, new, old } in &self.runs {
+        // What is behind the former end is there before the journal.
+        let within = self.runs.iter().filter(|run| !run.old.is_empty());
+        for Run { at, new, old } in within {
             bytes.extend(
                 [*at, new.len() as u64, old.len() as u64]
                     .map(u64::to_le_bytes)

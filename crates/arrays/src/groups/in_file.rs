@@ -1,0 +1,686 @@
+//! Groups in one file of HDF5 or NetCDF-4: timesteps along a dimension that grows without limit.
+//!
+//! ```text
+//! run.nc                    the attribute penstock of the root is the record
+//!   time(time)              the coordinate: one float64 a timestep
+//!   temperature(time, ...)  chunks (time_chunk, ...)
+//!   particles(row, ...)     rows of all timesteps
+//!   row_start(time)         the first row of each timestep
+//!   row_count(time)         the number of rows of each timestep
+//!   latitude(latitude)      static: a coordinate
+//! run.nc.checkpoints/
+//!   50.nc                   a checkpoint: a file of its own
+//! ```
+//!
+//! # A timestep
+//! Servers write new chunks behind the end of the file, where nobody looks, and sync them. Rows of
+//! a chunk that is stored as it is go where they belong, beyond the length that readers know. Then
+//! one change of the metadata, made by a journal, has all of the timestep: longer arrays, their
+//! chunks, its time and numbers of rows, and the record. A crash leaves the former file, or the
+//! timestep.
+//!
+//! # A checkpoint
+//! A checkpoint is a new file, which is renamed into its place. Only then old ones are removed.
+//!
+//! # Room
+//! Chunks that were replaced, or dropped by a restart, leave room in the file that is not used
+//! again: `penstock copy` makes a file without it.
+
+mod checkpoint;
+mod timestep;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_hdf5::{Attribute, Elements, FileForm, Hdf5File, NewDataset};
+use penstock_layout::exact;
+use serde_json::{Map, Value};
+
+use super::Group;
+use super::catalog::{Catalog, Checkpoint};
+use super::coordinate::{Coordinate, Values};
+use super::declared::{ArrayDeclaration, Declaration};
+use super::metadata::{TIMES, about_rows, grown, take_time};
+use crate::dtype::ElementType;
+use crate::formats::hdf5::journal::Journal;
+use crate::formats::hdf5::mark::{Mark, checkpoints_of};
+use crate::formats::hdf5::{attributes, describe, filters};
+use crate::formats::record::{ATTRIBUTE, Growth, Record, TIME};
+use crate::fs::files::{self, damaged, put_in_place};
+use crate::fs::temporary::Temporary;
+use crate::schema::{ArraySchema, Storage};
+use crate::write::checks::{check_not_in_checkpoints, resolve};
+use crate::write::{FileArray, FilePlace, LockedFile, recover};
+
+use timestep::GrowingArray;
+
+/// A group in a file.
+pub(super) struct GroupInFile {
+    path: PathBuf,
+    form: FileForm,
+    record: Record,
+    mark: Mark,
+    file: LockedFile,
+    temporary: Temporary,
+    /// The arrays of the timestep that is being written.
+    growing: Vec<GrowingArray>,
+    /// The checkpoint that is being written.
+    begun: Option<(FilePlace, Temporary)>,
+}
+
+impl Group for GroupInFile {
+    fn id(&self) -> &str {
+        &self.record.id
+    }
+
+    fn moment(&self, name: &str) -> Result<ArraySchema> {
+        moment(
+            &describe::open(&self.path)?,
+            &self.path,
+            &self.mark,
+            &self.record,
+            name,
+        )
+    }
+}
+
+impl GroupInFile {
+    /// Opens the group in the file at `path`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// As [`super::open_to_save`].
+    pub(super) fn open(
+        path: &Path,
+        declared: &Declaration,
+        is_netcdf: bool,
+        is_first: bool,
+    ) -> Result<Self> {
+        let path = resolve(path)?;
+        let form = FileForm::of(is_netcdf);
+        check_not_in_checkpoints(&path)?;
+        recover(&path)?;
+        let temporary = Temporary::create(&path, None, &path)?;
+        let file = match LockedFile::open(&path)? {
+            Some(file) => file,
+            None => {
+                let former = Mark::of_group(declared);
+                let additions = Additions::new(None, &former, declared, is_first, form);
+                create(&path, &additions.map_err(|e| e.at(&path))?, &temporary)?;
+                let made = LockedFile::open(&path)?;
+                made.ok_or_else(|| damaged(&path, "it is gone"))?
+            }
+        };
+        let opened = describe::open(&path)?;
+        if opened.is_netcdf() != is_netcdf {
+            let word = |is_netcdf| if is_netcdf { "NetCDF-4" } else { "HDF5" };
+            let (there, asked) = (word(!is_netcdf), word(is_netcdf));
+            let cause = format!("the file there is of {there}, and the call says {asked}");
+            return Err(Error::new(Kind::Schema, "writing to a group", cause).at(&path));
+        }
+        let mark = Mark::read(&opened, &path)?.unwrap_or_else(|| Mark::of_group(declared));
+        let Some(record) = mark.group.clone() else {
+            let cause = "it is a checkpoint: give another path";
+            return Err(Error::new(Kind::Schema, "writing to a group", cause).at(&path));
+        };
+        let mut group = Self {
+            path,
+            form,
+            record,
+            mark,
+            file,
+            temporary,
+            growing: Vec::new(),
+            begun: None,
+        };
+        group.check_arrays(&opened, declared)?;
+        group.check_lengths(&opened)?;
+        let additions = Additions::new(Some(&opened), &group.mark, declared, is_first, form);
+        let additions = additions.map_err(|e| e.at(&group.path))?;
+        if !additions.is_empty() {
+            group.file.make_room(group.file.end())?;
+            group.change(additions.mark.clone(), |file| additions.make(file))?;
+        }
+        Ok(group)
+    }
+
+    fn refused(&self, cause: &str) -> Error {
+        Error::new(Kind::Schema, "writing to a group", cause).at(&self.path)
+    }
+
+    /// Checks that the stored arrays are declared, and stored as declared.
+    fn check_arrays(&self, opened: &Hdf5File, declared: &Declaration) -> Result<()> {
+        if let Some(asked) = declared.time_chunk
+            && asked != self.record.time_chunk
+            && !self.record.arrays.is_empty()
+        {
+            let there = self.record.time_chunk;
+            let cause = format!("its chunks are of {there} timesteps, and the call says {asked}");
+            return Err(self.refused(&cause));
+        }
+        for (name, growth) in &self.record.arrays {
+            let mut arrays = declared.arrays.iter();
+            let Some(array) = arrays.find(|array| array.schema.name == *name) else {
+                let names = declared
+                    .arrays
+                    .iter()
+                    .map(|array| array.schema.name.as_str());
+                let names: Vec<&str> = names.collect();
+                let cause =
+                    format!("the group there has the array {name:?}, and this one is of {names:?}");
+                return Err(self.refused(&cause));
+            };
+            let stored = moment(opened, &self.path, &self.mark, &self.record, name)?;
+            let asked = &array.schema;
+            let own = |shape: &[u64]| shape[usize::from(array.is_ragged)..].to_vec();
+            let is_same = array.growth() == *growth
+                && own(&stored.shape) == own(&asked.shape)
+                && stored.element == asked.element
+                && is_stored_as(&stored, array)
+                && self.mark.datasets.get(name) == Some(&dataset_of(asked));
+            if !is_same {
+                let cause = format!(
+                    "{name:?} there is {} of shape {:?} in {}, stored as {}, and the call says {} \
+                     of {:?} in {}, {}",
+                    stored.element,
+                    stored.shape,
+                    self.mark.dataset(name),
+                    stored.disk,
+                    asked.element,
+                    asked.shape,
+                    dataset_of(asked),
+                    asked.disk
+                );
+                return Err(self.refused(&cause));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a group whose arrays another program has changed.
+    fn check_lengths(&self, opened: &Hdf5File) -> Result<()> {
+        for name in self.record.names() {
+            if self.record.arrays.is_empty() {
+                break; // there are none yet
+            }
+            let dataset = self.mark.dataset(&name);
+            let found = opened.outline(&dataset)?;
+            let there = found.and_then(|found| found.shape.first().copied());
+            let known = self.record.length(&name);
+            if there != known {
+                let there = there.map_or("gone".to_string(), |there| format!("{there} long"));
+                let cause = format!(
+                    "{dataset} is {there}, and Penstock has made {} of it: another program has \
+                     changed it",
+                    known.unwrap_or(0)
+                );
+                return Err(self.refused(&cause));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a change of the metadata, with the mark, whole or not at all.
+    fn change(
+        &mut self,
+        mark: Mark,
+        change: impl FnOnce(&mut Hdf5File) -> Result<()>,
+    ) -> Result<()> {
+        let Self {
+            path,
+            file,
+            temporary,
+            ..
+        } = self;
+        let changes = || {
+            let copy = file.file.try_clone();
+            let copy = copy.map_err(|e| Error::io(&e, "opening", path))?;
+            let end = files::length(&copy, path)?;
+            let mut open = Hdf5File::change(copy, path, end)?;
+            change(&mut open)?;
+            mark.write(&mut open)?;
+            open.finish()
+        };
+        file.install(changes, temporary)?;
+        self.now(mark)
+    }
+
+    /// Goes on after a change.
+    fn now(&mut self, mark: Mark) -> Result<()> {
+        self.record = mark.group.clone().unwrap_or_else(|| self.record.clone());
+        self.mark = mark;
+        self.file.go_on()
+    }
+}
+
+impl Mark {
+    /// The mark of a group that has no arrays yet.
+    fn of_group(declared: &Declaration) -> Self {
+        let none = Declaration {
+            arrays: Vec::new(),
+            ..declared.clone()
+        };
+        Self {
+            datasets: std::collections::BTreeMap::new(),
+            group: Some(Record::of(&none)),
+            checkpoint: None,
+        }
+    }
+}
+
+/// What a declaration adds to a file.
+struct Additions<'a> {
+    form: FileForm,
+    /// The mark with all of it.
+    mark: Mark,
+    /// Datasets, which have no elements yet.
+    datasets: Vec<(String, NewDataset)>,
+    coordinates: Vec<&'a Coordinate>,
+    /// Attributes of objects that are there, or are no datasets: path, name and value.
+    attributes: Vec<(String, String, Attribute)>,
+}
+
+impl<'a> Additions<'a> {
+    /// What is not in an open file, or in none, whose mark is `former`. Coordinates that are there
+    /// are compared with the declared ones if it `is_first`.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when something else is there; [`Kind::Unsupported`] for what such a file
+    /// does not have.
+    fn new(
+        opened: Option<&Hdf5File>,
+        former: &Mark,
+        declared: &'a Declaration,
+        is_first: bool,
+        form: FileForm,
+    ) -> Result<Self> {
+        let refused = |cause: String| Err(Error::new(Kind::Schema, "writing to a group", cause));
+        let exists = |path: &str| opened.is_some_and(|file| file.exists(path));
+        let known = former.group.clone().unwrap_or_else(|| Record::of(declared));
+        let is_new = |array: &&ArrayDeclaration| !known.arrays.contains_key(&array.schema.name);
+        let (mut mark, mut record) = (former.clone(), known.clone());
+        for array in declared.arrays.iter().filter(is_new) {
+            let dataset = dataset_of(&array.schema);
+            mark.datasets.insert(array.schema.name.clone(), dataset);
+            record.add(array);
+        }
+        mark.group = Some(record.clone());
+        check_apart(&record.names(), &mark)?;
+        let mut datasets = Vec::new();
+        // Times come first, which are a dimension of the others.
+        for (name, element, about) in numbers_of(&record, declared) {
+            if known.arrays.is_empty() || !exists(&mark.dataset(&name)) {
+                let schema = ArraySchema {
+                    attributes: about,
+                    ..of_time(&name, element, form)
+                };
+                datasets.push(growing(schema, &record, &mark, form)?);
+            }
+        }
+        for array in declared.arrays.iter().filter(is_new) {
+            let schema = grown(array, record.time_chunk);
+            datasets.push(growing(schema, &record, &mark, form)?);
+        }
+        if let Some((path, _)) = datasets.iter().find(|(path, _)| exists(path)) {
+            return refused(format!("{path} is there, and Penstock has not made it"));
+        }
+        let mut coordinates = Vec::new();
+        for coordinate in &declared.coordinates {
+            match opened.filter(|_| exists(&format!("/{}", coordinate.name))) {
+                None => coordinates.push(coordinate),
+                Some(opened) if is_first => compare(coordinate, opened, form)?,
+                Some(_) => {}
+            }
+        }
+        Ok(Self {
+            attributes: changed_attributes(opened, declared, form)?,
+            form,
+            mark,
+            datasets,
+            coordinates,
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.datasets.is_empty() && self.coordinates.is_empty() && self.attributes.is_empty()
+    }
+
+    /// Adds all to a file but the mark.
+    fn make(&self, file: &mut Hdf5File) -> Result<()> {
+        let form = self.form;
+        let mut datasets = self.datasets.clone();
+        let mut texts = Vec::new();
+        for coordinate in &self.coordinates {
+            let path = format!("/{}", coordinate.name);
+            match &coordinate.values {
+                Values::Elements(element, _) => {
+                    datasets.push((path, of_coordinate(coordinate, *element, form)?));
+                }
+                Values::Strings(strings) => {
+                    let shape: Vec<usize> = coordinate.shape.iter().map(|&n| exact(n)).collect();
+                    let attributes = attributes::of_json(&coordinate.attributes, form)?;
+                    file.put_texts(&path, &shape, strings, &attributes, form)?;
+                    texts.push((path, coordinate.dimensions.clone()));
+                }
+            }
+        }
+        file.put_all(&datasets, &texts, &[], form)?;
+        for coordinate in &self.coordinates {
+            if let Values::Elements(_, bytes) = &coordinate.values
+                && !bytes.is_empty()
+            {
+                let start = vec![0; coordinate.shape.len()];
+                let path = format!("/{}", coordinate.name);
+                file.set_elements(&path, &start, &coordinate.shape, bytes)?;
+            }
+        }
+        let mut attributes = self.attributes.iter();
+        attributes.try_for_each(|(path, name, value)| file.set_attribute(path, name, value, form))
+    }
+}
+
+/// Makes a file with all that is declared, by a rename.
+fn create(path: &Path, all: &Additions<'_>, temporary: &Temporary) -> Result<()> {
+    let mut new = Hdf5File::create(path, all.form, 0)?;
+    all.make(&mut new)?;
+    all.mark.write(&mut new)?;
+    let changes = new.finish()?;
+    let data = temporary.data();
+    files::make_file(&data, &[], 0)?;
+    let file = File::options().read(true).write(true).open(&data);
+    let file = file.map_err(|e| Error::io(&e, "opening for writing", &data))?;
+    Journal::new(changes, &file, 0, &data)?.make(&file, &data)?;
+    put_in_place(&data, path)
+}
+
+/// The numbers of timesteps, each with its name, type and attributes; times are the first.
+fn numbers_of(
+    record: &Record,
+    declared: &Declaration,
+) -> Vec<(String, ElementType, Map<String, Value>)> {
+    let of_time = (
+        TIME.to_string(),
+        ElementType::F8,
+        declared.time_attributes.clone(),
+    );
+    let of_rows = record
+        .rows
+        .keys()
+        .flat_map(|dimension| about_rows(dimension));
+    let of_rows = of_rows.map(|(name, about)| {
+        let about = about.as_object().cloned().unwrap_or_default();
+        (name, ElementType::I8, about)
+    });
+    std::iter::once(of_time).chain(of_rows).collect()
+}
+
+/// A dataset of the group that is to be made, with the length of the record.
+fn growing(
+    mut schema: ArraySchema,
+    record: &Record,
+    mark: &Mark,
+    form: FileForm,
+) -> Result<(String, NewDataset)> {
+    schema.shape[0] = record.length(&schema.name).unwrap_or(0);
+    let mut grows = vec![false; schema.shape.len()];
+    grows[0] = true;
+    let path = mark.dataset(&schema.name);
+    let array = FileArray {
+        path: path.clone(),
+        schema,
+        grows,
+        from: None,
+    };
+    Ok((path, array.without_elements(form)?))
+}
+
+/// The declared attributes that are not in the file as declared, but for those of datasets that are
+/// not there: path, name and value.
+fn changed_attributes(
+    opened: Option<&Hdf5File>,
+    declared: &Declaration,
+    form: FileForm,
+) -> Result<Vec<(String, String, Attribute)>> {
+    let json = |map: &Map<String, Value>| attributes::of_json(map, form);
+    let (own, of_time) = (&declared.attributes, &declared.time_attributes);
+    let mut all = vec![
+        (String::new(), own, json(own)?),
+        (format!("/{TIME}"), of_time, json(of_time)?),
+    ];
+    for array in &declared.arrays {
+        let own = &array.schema.attributes;
+        let values = attributes::of_array(own, array.schema.element, form)?;
+        all.push((dataset_of(&array.schema), own, values));
+    }
+    let mut changed = Vec::new();
+    for (path, own, values) in all {
+        let there = match opened {
+            Some(file) if file.exists(&path) => {
+                attributes::to_json(file.attributes(&path)?, file.is_netcdf())
+            }
+            _ if path.is_empty() => Map::new(), // the root of a new file
+            _ => continue,
+        };
+        let is_new = |name: &String| there.get(name) != own.get(name);
+        let values = values.into_iter().filter(|(name, _)| is_new(name));
+        changed.extend(values.map(|(name, value)| (path.clone(), name, value)));
+    }
+    Ok(changed)
+}
+
+/// The dataset of a coordinate, as one run of elements.
+fn of_coordinate(
+    coordinate: &Coordinate,
+    element: ElementType,
+    form: FileForm,
+) -> Result<NewDataset> {
+    let disk = Storage::Hdf5 {
+        dataset: String::new(),
+        chunk: None,
+        filters: "none".to_string(),
+        is_netcdf: form == FileForm::NetCdf,
+    };
+    let array = FileArray {
+        path: format!("/{}", coordinate.name),
+        schema: ArraySchema {
+            dimension_names: Some(coordinate.dimensions.clone()),
+            attributes: coordinate.attributes.clone(),
+            ..ArraySchema::new(&coordinate.name, &coordinate.shape, element, disk)
+        },
+        grows: vec![false; coordinate.shape.len()],
+        from: None,
+    };
+    array.without_elements(form)
+}
+
+/// Compares a coordinate with the stored one.
+fn compare(coordinate: &Coordinate, opened: &Hdf5File, form: FileForm) -> Result<()> {
+    let path = format!("/{}", coordinate.name);
+    let differs = |what: &str| {
+        let cause = format!("the {what} there are not those of the call");
+        let doing = format!("declaring the coordinate {:?}", coordinate.name);
+        Err(Error::new(Kind::Schema, doing, cause))
+    };
+    let found = opened.outline(&path)?;
+    if found
+        .as_ref()
+        .is_none_or(|found| found.shape != coordinate.shape)
+    {
+        return differs("shape and type");
+    }
+    let there = found.and_then(|found| found.element);
+    let elements = opened.elements(&path)?;
+    let is_same = match (&coordinate.values, elements) {
+        (Values::Elements(element, bytes), Some(Elements::Numbers(stored))) => {
+            let own = of_coordinate(coordinate, *element, form)?.element;
+            if there != Some(own) {
+                return differs("shape and type");
+            }
+            stored == *bytes
+        }
+        (Values::Strings(strings), Some(Elements::Texts(stored))) => stored == *strings,
+        _ => return differs("shape and type"),
+    };
+    match is_same {
+        true => Ok(()),
+        false => differs("values"),
+    }
+}
+
+/// Checks that each array, and each kind of number of timesteps, has a dataset of its own.
+fn check_apart(names: &[String], mark: &Mark) -> Result<()> {
+    let mut taken = std::collections::BTreeSet::new();
+    for name in names {
+        let dataset = mark.dataset(name);
+        if !taken.insert(dataset.clone()) {
+            let cause = format!("{dataset} is to be the dataset of two arrays");
+            return Err(Error::new(Kind::Schema, "describing a group", cause));
+        }
+    }
+    Ok(())
+}
+
+/// The path of an array's dataset.
+fn dataset_of(schema: &ArraySchema) -> String {
+    match &schema.disk {
+        Storage::Hdf5 { dataset, .. } if !dataset.is_empty() => {
+            crate::formats::hdf5::name::tidy(dataset)
+        }
+        _ => format!("/{}", schema.name),
+    }
+}
+
+/// The schema of an array with one number for each timestep.
+fn of_time(name: &str, element: ElementType, form: FileForm) -> ArraySchema {
+    let disk = Storage::Hdf5 {
+        dataset: String::new(),
+        chunk: Some(vec![TIMES]),
+        filters: "none".to_string(),
+        is_netcdf: form == FileForm::NetCdf,
+    };
+    ArraySchema {
+        dimension_names: Some(vec![TIME.to_string()]),
+        ..ArraySchema::new(name, &[0], element, disk)
+    }
+}
+
+/// Whether a stored array has the declared chunks and filters, as far as some are declared.
+fn is_stored_as(stored: &ArraySchema, array: &ArrayDeclaration) -> bool {
+    let (
+        Storage::Hdf5 {
+            chunk: there,
+            filters: stored_filters,
+            ..
+        },
+        Storage::Hdf5 {
+            chunk,
+            filters: asked,
+            ..
+        },
+    ) = (&stored.disk, &array.schema.disk)
+    else {
+        return false;
+    };
+    let parsed = |words: &str| filters::parse(words, stored.element).ok();
+    let is_filtered_so = || parsed(stored_filters) == parsed(asked);
+    (array.is_natural || there == chunk) && (!array.says_codec || is_filtered_so())
+}
+
+/// The schema of an array of a group at one moment.
+fn moment(
+    opened: &Hdf5File,
+    path: &Path,
+    mark: &Mark,
+    record: &Record,
+    name: &str,
+) -> Result<ArraySchema> {
+    let (mut schema, _) = describe::outline(opened, path, &mark.dataset(name))?;
+    schema.name = name.to_string();
+    match record.arrays.get(name) {
+        Some(Growth::Rows(_)) => {}
+        _ => take_time(&mut schema, record.time_chunk).map_err(|e| e.at(path))?,
+    }
+    Ok(schema)
+}
+
+/// Reads the catalog of the group in the file at `path`; `None` if there is none.
+///
+/// # Errors
+/// [`Kind::Damaged`] when the group cannot be understood.
+pub(super) fn catalog(path: &Path) -> Result<Option<Catalog>> {
+    if !describe::is_hdf5_file(path) {
+        return Ok(None);
+    }
+    let opened = describe::open(path)?;
+    let Some(mark) = Mark::read(&opened, path)? else {
+        return Ok(None);
+    };
+    let Some(record) = mark.group.clone() else {
+        return Ok(None);
+    };
+    let mut attributes = attributes::to_json(opened.attributes("")?, opened.is_netcdf());
+    attributes.remove(ATTRIBUTE);
+    let arrays = record.arrays.keys();
+    let arrays = arrays.map(|name| moment(&opened, path, &mark, &record, name));
+    Ok(Some(Catalog {
+        attributes,
+        timesteps: record.timesteps,
+        time_chunk: record.time_chunk,
+        arrays: arrays.collect::<Result<_>>()?,
+        rows: record.rows.clone().into_iter().collect(),
+        checkpoints: checkpoints(path)?,
+        name: record.group,
+    }))
+}
+
+/// All checkpoints of the group in the file at `path`, the newest last.
+///
+/// # Errors
+/// The error of the operating system.
+pub(super) fn checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
+    let directory = checkpoints_of(path);
+    let mut all = Vec::new();
+    if !directory.is_dir() {
+        return Ok(all); // none has been saved
+    }
+    for entry in files::entries(&directory)? {
+        let place = entry.path();
+        if !describe::is_hdf5_file(&place) {
+            continue; // what others have put there, or a checkpoint that has just been removed
+        }
+        let opened = describe::open(&place)?;
+        let about = Mark::read(&opened, &place)?.and_then(|mark| mark.checkpoint);
+        let about = about.and_then(|about| serde_json::from_value::<Checkpoint>(about).ok());
+        let Some(checkpoint) = about else {
+            continue;
+        };
+        let mut attributes = attributes::to_json(opened.attributes("")?, opened.is_netcdf());
+        attributes.remove(ATTRIBUTE);
+        all.push(Checkpoint {
+            attributes,
+            path: place,
+            ..checkpoint
+        });
+    }
+    all.sort_by_key(|checkpoint| checkpoint.number);
+    Ok(all)
+}
+
+/// The shapes of the arrays of a checkpoint in the file at `path`, by name; `None` if it is no such
+/// file.
+///
+/// # Errors
+/// [`Kind::Damaged`] when it cannot be understood.
+pub(super) fn shapes_in(path: &Path) -> Result<Option<Vec<(String, Vec<u64>)>>> {
+    if !describe::is_hdf5_file(path) {
+        return Ok(None);
+    }
+    let opened = describe::open(path)?;
+    let mark = Mark::read(&opened, path)?;
+    let datasets = mark.map(|mark| mark.datasets).unwrap_or_default();
+    let shapes = datasets.into_iter().map(|(name, dataset)| {
+        let found = opened.outline(&dataset)?;
+        Ok((name, found.map(|found| found.shape).unwrap_or_default()))
+    });
+    shapes.collect::<Result<_>>().map(Some)
+}

@@ -1,0 +1,134 @@
+//! Checkpoints of a group in a file: files beside it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use penstock_engine::{Error, Kind, Result};
+use serde_json::{Map, json};
+
+use super::super::catalog::Checkpoint;
+use super::super::checkpoint::Moment;
+use super::super::{Checkpoints, Timesteps};
+use super::{GroupInFile, checkpoints, dataset_of};
+use crate::formats::Target;
+use crate::formats::hdf5::mark::{Mark, checkpoints_of};
+use crate::formats::record::{ATTRIBUTE, VERSION};
+use crate::formats::sums::Sums;
+use crate::fs::files::{self, make_directory, remove_if_there};
+use crate::fs::temporary::Temporary;
+use crate::schema::ArraySchema;
+use crate::write::{FileArray, FileGoal, FilePlace};
+use penstock_hdf5::FileForm;
+
+impl Checkpoints for GroupInFile {
+    fn begin_checkpoint(&mut self, arrays: &[ArraySchema], _: usize) -> Result<Vec<Target>> {
+        let directory = checkpoints_of(&self.path);
+        if !directory.is_dir() {
+            make_directory(&directory)?;
+            files::sync_parent(&directory)?;
+        }
+        let arrays = arrays.iter().map(|schema| FileArray {
+            path: dataset_of(schema),
+            grows: vec![false; schema.shape.len()],
+            schema: schema.clone(),
+            from: None,
+        });
+        let goal = FileGoal {
+            is_netcdf: self.form == FileForm::NetCdf,
+            arrays: arrays.collect(),
+            ..FileGoal::default()
+        };
+        let path = self.checkpoint("new");
+        let temporary = Temporary::create(&path, None, &path)?;
+        let place = FilePlace::of_new(path, goal)?;
+        let forms = place.lay_out(&temporary, false)?;
+        self.begun = Some((place, temporary));
+        Ok(forms.into_iter().map(Target::new).collect())
+    }
+
+    fn commit_checkpoint(
+        &mut self,
+        moment: &Moment,
+        sums: &[(String, Sums)],
+        keep: usize,
+    ) -> Result<()> {
+        let Some((mut place, mut temporary)) = self.begun.take() else {
+            return Err(self.refused("no checkpoint has been begun"));
+        };
+        let there = checkpoints(&self.path)?;
+        let about = Checkpoint {
+            version: VERSION,
+            group: self.record.group.clone(),
+            number: there.last().map_or(1, |newest| newest.number + 1),
+            step: moment.step,
+            time: moment.time,
+            timesteps: self.timesteps(),
+            attributes: Map::new(),
+            path: PathBuf::new(),
+        };
+        let names = sums.iter().map(|(name, _)| name);
+        let datasets = names.map(|name| (name.clone(), self.mark.dataset(name)));
+        let mark = Mark {
+            datasets: datasets.collect::<BTreeMap<_, _>>(),
+            group: None,
+            checkpoint: Some(json!(about)),
+        };
+        let mut attributes = moment.attributes.clone();
+        attributes.insert(ATTRIBUTE.to_string(), json!(mark).to_string().into());
+        place.name(self.free_path(moment.step)?, attributes);
+        place.install(&temporary)?;
+        let _ = temporary.remove(); // the checkpoint is in its place
+        let gone = (there.len() + 1)
+            .saturating_sub(keep.max(1))
+            .min(there.len());
+        remove(there[..gone].iter())
+    }
+
+    fn abandon_checkpoint(&mut self) -> Result<()> {
+        match self.begun.take() {
+            Some((_, mut temporary)) => temporary.remove(),
+            None => Ok(()),
+        }
+    }
+
+    fn drop_checkpoints(&mut self, number: u64) -> Result<()> {
+        let there = checkpoints(&self.path)?;
+        let newer = there.iter().filter(|checkpoint| checkpoint.number > number);
+        remove(newer.rev())
+    }
+}
+
+impl GroupInFile {
+    /// The path of a checkpoint with this name.
+    fn checkpoint(&self, name: &str) -> PathBuf {
+        let mut path = checkpoints_of(&self.path).join(name);
+        if let Some(ending) = self.path.extension() {
+            let mut name = path.into_os_string();
+            name.push(".");
+            name.push(ending);
+            path = name.into();
+        }
+        path
+    }
+
+    /// A path that no checkpoint has. A run from which the program has restarted may have saved the
+    /// same step.
+    fn free_path(&self, step: u64) -> Result<PathBuf> {
+        let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
+        let mut paths = names.map(|name| self.checkpoint(&name));
+        let free = paths.find(|path| std::fs::symlink_metadata(path).is_err());
+        free.ok_or_else(|| {
+            let cause = "there is no free name for it";
+            Error::new(Kind::Full, "saving a checkpoint", cause)
+        })
+    }
+}
+
+/// Removes checkpoints one after the other.
+fn remove<'a>(gone: impl Iterator<Item = &'a Checkpoint>) -> Result<()> {
+    for checkpoint in gone {
+        remove_if_there(&checkpoint.path)?;
+        files::sync_parent(&checkpoint.path)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,322 @@
+//! Timesteps in a file.
+
+use std::collections::BTreeSet;
+
+use penstock_engine::{Error, Result};
+use penstock_hdf5::{Changes, Chunk, Hdf5File};
+use penstock_layout::{DiskSchema, exact};
+
+use super::super::Timesteps;
+use super::super::metadata::TIMES;
+use super::GroupInFile;
+use crate::formats::hdf5::describe;
+use crate::formats::hdf5::mark::{Mark, time};
+use crate::formats::placed::{Location, Places};
+use crate::formats::record::{Growth, Record, row_arrays};
+use crate::formats::room::{Notes, Place};
+use crate::formats::sums::Sums;
+use crate::formats::{Form, Target};
+use crate::fs::files::{self, damaged};
+use crate::fs::ops;
+use crate::write::{ALIGNMENT, chunk_at};
+
+/// An array of a timestep that is being written.
+pub(super) struct GrowingArray {
+    dataset: String,
+    /// The extents afterwards.
+    shape: Vec<u64>,
+    /// The rows of the timestep, as an array.
+    window: DiskSchema,
+    /// The first row of the chunk in which the window begins.
+    first: u64,
+    location: Location,
+    notes: Notes,
+}
+
+impl GrowingArray {
+    /// The chunk that is an object of the window.
+    fn chunk(&self, object: u64, place: Place) -> Chunk {
+        let mut chunk = chunk_at(&self.window, object, place);
+        chunk.start[0] += self.first;
+        chunk
+    }
+
+    /// Makes the dataset longer, and enters the chunks that servers have written.
+    fn enter(&self, file: &mut Hdf5File) -> Result<()> {
+        file.resize(&self.dataset, &self.shape)?;
+        let written = self.notes.read()?.into_iter().map(|(object, place)| {
+            let former = self.location.place_of_chunk(object);
+            let former = former.map(|former| self.chunk(object, former));
+            (self.chunk(object, place), former)
+        });
+        file.enter(&self.dataset, &written.collect::<Vec<_>>())
+    }
+}
+
+impl Timesteps for GroupInFile {
+    fn check_servers(&self, _: usize) -> Result<()> {
+        Ok(()) // one file is not spread
+    }
+
+    fn time_chunk(&self) -> u64 {
+        self.record.time_chunk
+    }
+
+    fn timesteps(&self) -> u64 {
+        self.record.timesteps
+    }
+
+    fn last_time(&self) -> Result<Option<f64>> {
+        let Some(last) = self.timesteps().checked_sub(1) else {
+            return Ok(None);
+        };
+        let number = describe::open(&self.path)?.number(&time(), last)?;
+        self.number(&number)
+            .map(|number| Some(f64::from_ne_bytes(number)))
+    }
+
+    fn begin_timestep(
+        &mut self,
+        arrays: &[(String, u64)],
+        block_bytes: u64,
+    ) -> Result<Vec<(DiskSchema, Target)>> {
+        self.growing.clear();
+        self.file
+            .make_room(self.file.end().next_multiple_of(ALIGNMENT))?;
+        let opened = describe::open(&self.path)?;
+        let mut targets = Vec::new();
+        for (number, (name, rows)) in arrays.iter().enumerate() {
+            let growing = self.growing(&opened, (name, number), *rows, block_bytes)?;
+            let target = Target::new(Form::Placed(growing.location.clone()));
+            targets.push((growing.window.clone(), target));
+            self.growing.push(growing);
+        }
+        Ok(targets)
+    }
+
+    fn commit_timestep(&mut self, time_now: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
+        let index = self.timesteps();
+        let mut next = self.record.clone();
+        next.timesteps += 1;
+        let mut numbers = vec![(time(), time_now.to_ne_bytes())];
+        let mut counted = BTreeSet::new();
+        for (name, count, _) in arrays {
+            if let Some(Growth::Rows(dimension)) = self.record.arrays.get(name)
+                && let Some(length) = next.rows.get_mut(dimension)
+                && counted.insert(dimension)
+            {
+                let [start, count_of] = row_arrays(dimension).map(|name| self.mark.dataset(&name));
+                numbers.push((start, length.to_ne_bytes()));
+                numbers.push((count_of, count.to_ne_bytes()));
+                *length += count;
+            }
+        }
+        let growing = std::mem::take(&mut self.growing);
+        let numbers = self.put_numbers(index, &numbers)?;
+        self.change(self.mark.with(next), |file| {
+            growing.iter().try_for_each(|array| array.enter(file))?;
+            numbers.iter().try_for_each(|(dataset, chunk)| {
+                file.resize(dataset, &[index + 1])?;
+                file.enter(dataset, chunk)
+            })
+        })
+    }
+
+    fn abandon_timestep(&mut self) -> Result<()> {
+        self.growing.clear();
+        let opened = describe::open(&self.path)?;
+        if let Some(mark) = Mark::read(&opened, &self.path)? {
+            self.record = mark.group.clone().unwrap_or_else(|| self.record.clone());
+            self.mark = mark;
+        }
+        Ok(())
+    }
+
+    fn drop_timesteps(&mut self, first: u64) -> Result<()> {
+        if first >= self.timesteps() {
+            return Ok(());
+        }
+        let opened = describe::open(&self.path)?;
+        let mut next = self.record.clone();
+        for (dimension, rows) in &mut next.rows {
+            let [start, _] = row_arrays(dimension).map(|name| self.mark.dataset(&name));
+            *rows = u64::from_ne_bytes(self.number(&opened.number(&start, first)?)?);
+        }
+        next.timesteps = first;
+        let cuts = self.cuts(&opened, &next)?;
+        self.file.make_room(self.file.end())?;
+        let mark = self.mark.with(next);
+        let changes = || {
+            // The library would write to a chunk that loses some of its rows, which readers look
+            // at. So arrays lose such a chunk, too, and get it back, in what is another file to
+            // the library.
+            let shorter = self.shorter(&cuts)?;
+            let mut file = self.over(&shorter)?;
+            for cut in &cuts {
+                file.resize(&cut.dataset, &cut.shape)?;
+                file.enter(&cut.dataset, &cut.kept)?;
+            }
+            mark.write(&mut file)?;
+            file.finish()
+        };
+        self.file.install(changes, &self.temporary)?;
+        self.now(mark)
+    }
+}
+
+/// An array that becomes shorter.
+struct Cut {
+    dataset: String,
+    /// The extents without the chunks that stay in part.
+    whole: Vec<u64>,
+    /// The extents afterwards.
+    shape: Vec<u64>,
+    /// The chunks that stay in part.
+    kept: Vec<(Chunk, Option<Chunk>)>,
+}
+
+impl GroupInFile {
+    /// The number of a timestep, from its bytes.
+    fn number(&self, bytes: &[u8]) -> Result<[u8; 8]> {
+        let number = bytes.try_into();
+        number.map_err(|_| {
+            damaged(
+                &self.path,
+                "the numbers of its timesteps are of another type",
+            )
+        })
+    }
+
+    /// Writes numbers of the next timestep where they belong, beyond the length that readers know,
+    /// or into new chunks behind the end. Gives the new chunks of each dataset.
+    fn put_numbers(
+        &self,
+        index: u64,
+        numbers: &[(String, [u8; 8])],
+    ) -> Result<Vec<(String, Vec<(Chunk, Option<Chunk>)>)>> {
+        let (file, path) = (&self.file.file, &self.path);
+        let opened = describe::open(path)?;
+        let first = index / TIMES * TIMES;
+        let put = |(dataset, number): &(String, [u8; 8])| {
+            let there = opened.chunks_in(dataset, first..first + TIMES)?.pop();
+            let is_new = there.is_none();
+            let chunk = there.unwrap_or(Chunk {
+                start: vec![first],
+                place: files::length(file, path)?,
+                bytes: TIMES * 8,
+                skipped: 0,
+            });
+            if is_new {
+                ops::set_len(file, chunk.place + chunk.bytes, path)
+                    .map_err(|e| Error::io(&e, "making room in", path))?;
+            }
+            files::write_at(file, number, chunk.place + index % TIMES * 8, path)?;
+            let new = is_new.then_some((chunk, None));
+            Ok((dataset.clone(), new.into_iter().collect()))
+        };
+        numbers.iter().map(put).collect()
+    }
+
+    fn growing(
+        &self,
+        opened: &Hdf5File,
+        (name, number): (&str, usize),
+        rows: u64,
+        block_bytes: u64,
+    ) -> Result<GrowingArray> {
+        let dataset = self.mark.dataset(name);
+        let (mut schema, form) = describe::outline(opened, &self.path, &dataset)?;
+        let Form::Placed(mut location) = form else {
+            unreachable!("a dataset is placed in its file");
+        };
+        let start = self.record.length(name).unwrap_or(0);
+        schema.shape[0] = start + rows;
+        let disk = schema.disk_schema(block_bytes)?;
+        let window = disk.window(start..start + rows);
+        let rows_a_chunk = disk.chunk()[0];
+        let first = start / rows_a_chunk * rows_a_chunk;
+        let mut known = vec![None; exact::<usize>(window.objects())];
+        if first < start && rows > 0 {
+            for chunk in opened.chunks_in(&dataset, first..start)? {
+                let index = chunk.start.iter().zip(disk.chunk()).map(|(at, n)| at / n);
+                let grid = window.grid();
+                let others = index.zip(&grid).skip(1);
+                let object = others.fold(0, |object, (index, count)| object * count + index);
+                let place = Place {
+                    at: chunk.place,
+                    bytes: chunk.bytes,
+                    skipped: chunk.skipped,
+                };
+                let known = known.get_mut(exact::<usize>(object));
+                *known.ok_or_else(|| damaged(&self.path, "a chunk is out of its dataset"))? =
+                    Some(place);
+            }
+        }
+        let notes = Notes {
+            directory: self.temporary.path().to_path_buf(),
+            number,
+            are_lasting: false,
+        };
+        location.places = Places::New(notes.clone(), known);
+        Ok(GrowingArray {
+            shape: schema.shape,
+            dataset,
+            window,
+            first,
+            location,
+            notes,
+        })
+    }
+
+    /// The arrays as they are to be after timesteps are dropped.
+    fn cuts(&self, opened: &Hdf5File, next: &Record) -> Result<Vec<Cut>> {
+        let arrays = next.names().into_iter().map(|name| {
+            let dataset = self.mark.dataset(&name);
+            let (mut schema, _) = describe::outline(opened, &self.path, &dataset)?;
+            let disk = schema.disk_schema(1)?;
+            let length = next.length(&name).unwrap_or(0);
+            let whole = length / disk.chunk()[0] * disk.chunk()[0];
+            let kept = match whole < length {
+                true => opened.chunks_in(&dataset, whole..length)?,
+                false => Vec::new(),
+            };
+            let mut shape = |length| {
+                schema.shape[0] = length;
+                schema.shape.clone()
+            };
+            Ok(Cut {
+                dataset,
+                whole: shape(whole),
+                shape: shape(length),
+                kept: kept.into_iter().map(|chunk| (chunk, None)).collect(),
+            })
+        });
+        arrays.collect()
+    }
+
+    /// The changes that take whole chunks from arrays.
+    fn shorter(&self, cuts: &[Cut]) -> Result<Changes> {
+        let mut file = self.over(&Changes::default())?;
+        let mut cuts = cuts.iter();
+        cuts.try_for_each(|cut| file.resize(&cut.dataset, &cut.whole))?;
+        file.finish()
+    }
+
+    /// The file with changes over it, to change it.
+    fn over(&self, changes: &Changes) -> Result<Hdf5File> {
+        let copy = self.file.file.try_clone();
+        let copy = copy.map_err(|e| Error::io(&e, "opening", &self.path))?;
+        let end = files::length(&copy, &self.path)?;
+        Hdf5File::change_over(copy, &self.path, end, changes)
+    }
+}
+
+impl Mark {
+    /// The mark with another record.
+    fn with(&self, record: Record) -> Self {
+        Self {
+            group: Some(record),
+            ..self.clone()
+        }
+    }
+}
