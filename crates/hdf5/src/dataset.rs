@@ -60,6 +60,9 @@ pub struct Chunk {
     pub skipped: u32,
 }
 
+/// A chunk that is entered into the index of a dataset, and the one whose place it takes.
+pub type ChunkEntry = (Chunk, Option<Chunk>);
+
 /// The attributes by which HDF5 and NetCDF describe dimensions.
 pub(crate) fn is_of_dimensions(name: &str) -> bool {
     let own = [

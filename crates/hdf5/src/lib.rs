@@ -40,7 +40,7 @@ mod values;
 
 pub use attributes::{Attribute, Values};
 pub use contents::{Dimension, Member};
-pub use dataset::{Chunk, Dataset, Storage};
+pub use dataset::{Chunk, ChunkEntry, Dataset, Storage};
 pub use file::{Changes, FileForm, Hdf5File, is_hdf5};
 pub use library::Filter;
 pub use new::{NewDataset, Places};

@@ -7,7 +7,7 @@ use penstock_engine::{Error, Kind, Result};
 
 use crate::attributes::{self, Attribute};
 use crate::contents::Dimension;
-use crate::dataset::Chunk;
+use crate::dataset::{Chunk, ChunkEntry};
 use crate::elements::datatype_of;
 use crate::file::{FileForm, Hdf5File, said};
 use crate::library::{self, Creation, Filter, Outcome};
@@ -198,7 +198,7 @@ impl Hdf5File {
     ///
     /// # Errors
     /// [`Kind::Io`] when the library fails. The file is of no use then.
-    pub fn enter(&mut self, path: &str, chunks: &[(Chunk, Option<Chunk>)]) -> Result<()> {
+    pub fn enter(&mut self, path: &str, chunks: &[ChunkEntry]) -> Result<()> {
         let enter = || -> Outcome<()> {
             let dataset = self.library_file().dataset(path)?;
             let mut chunks = chunks.iter();

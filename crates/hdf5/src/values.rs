@@ -130,7 +130,8 @@ impl Hdf5File {
                     continue;
                 };
                 let scale = self.library_file().dataset(&scale)?;
-                if scale.shape() != [length as usize] && is_bare(&scale)? {
+                let there = scale.shape().first().map(|&n| n as u64);
+                if there != Some(length) && is_bare(&scale)? {
                     library::resize(&scale, &[length])?;
                 }
             }

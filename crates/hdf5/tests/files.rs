@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::Kind;
 use penstock_hdf5::{
-    Attribute, Changes, Chunk, Dataset, FileForm, Filter, Hdf5File, Member, NewDataset, Places,
-    Storage, Values, is_hdf5,
+    Attribute, Changes, Chunk, ChunkEntry, Dataset, FileForm, Filter, Hdf5File, Member, NewDataset,
+    Places, Storage, Values, is_hdf5,
 };
 
 /// A new dataset of these extents, in one run from `place` on.
@@ -267,7 +267,19 @@ fn chunks_get_other_places_whatever_their_lengths() {
                 .collect();
             let last = changed.iter().map(|c| c.place + c.bytes).max().unwrap();
             let mut file = Hdf5File::change(File::open(&path).unwrap(), &path, last).unwrap();
-            file.enter("/u", &changed).unwrap();
+            let pairs: Vec<ChunkEntry> = changed
+                .iter()
+                .map(|new| {
+                    let former = wanted.get(&new.start);
+                    let former = former.map(|&(place, bytes)| Chunk {
+                        place,
+                        bytes,
+                        ..new.clone()
+                    });
+                    (new.clone(), former)
+                })
+                .collect();
+            file.enter("/u", &pairs).unwrap();
             let changes = file.finish().unwrap();
             let is_behind =
                 |(at, data): &(u64, Vec<u8>)| *at >= last || at + data.len() as u64 <= end;

@@ -368,11 +368,14 @@ pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Re
     sums.map(Some)
 }
 
+/// Shapes of arrays, by name.
+pub(crate) type Shapes = Vec<(String, Vec<u64>)>;
+
 /// The shapes of the arrays of a checkpoint, by name.
 ///
 /// # Errors
 /// As [`list`].
-pub(crate) fn shapes_of(checkpoint: &Path) -> Result<Vec<(String, Vec<u64>)>> {
+pub(crate) fn shapes_of(checkpoint: &Path) -> Result<Shapes> {
     if let Some(shapes) = in_file::shapes_in(checkpoint)? {
         return Ok(shapes);
     }

@@ -38,7 +38,7 @@ use penstock_layout::exact;
 use serde_json::{Map, Value};
 
 use super::Group;
-use super::catalog::{Catalog, Checkpoint};
+use super::catalog::{Catalog, Checkpoint, Shapes};
 use super::coordinate::{Coordinate, Values};
 use super::declared::{ArrayDeclaration, Declaration};
 use super::metadata::{TIMES, about_rows, grown, take_time};
@@ -671,7 +671,7 @@ pub(super) fn checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
 ///
 /// # Errors
 /// [`Kind::Damaged`] when it cannot be understood.
-pub(super) fn shapes_in(path: &Path) -> Result<Option<Vec<(String, Vec<u64>)>>> {
+pub(super) fn shapes_in(path: &Path) -> Result<Option<Shapes>> {
     if !describe::is_hdf5_file(path) {
         return Ok(None);
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use penstock_engine::{Error, Result};
-use penstock_hdf5::{Changes, Chunk, Hdf5File};
+use penstock_hdf5::{Changes, Chunk, ChunkEntry, Hdf5File};
 use penstock_layout::{DiskSchema, exact};
 
 use super::super::Timesteps;
@@ -172,7 +172,7 @@ struct Cut {
     /// The extents afterwards.
     shape: Vec<u64>,
     /// The chunks that stay in part.
-    kept: Vec<(Chunk, Option<Chunk>)>,
+    kept: Vec<ChunkEntry>,
 }
 
 impl GroupInFile {
@@ -193,7 +193,7 @@ impl GroupInFile {
         &self,
         index: u64,
         numbers: &[(String, [u8; 8])],
-    ) -> Result<Vec<(String, Vec<(Chunk, Option<Chunk>)>)>> {
+    ) -> Result<Vec<(String, Vec<ChunkEntry>)>> {
         let (file, path) = (&self.file.file, &self.path);
         let opened = describe::open(path)?;
         let first = index / TIMES * TIMES;
