@@ -18,58 +18,26 @@ Every error is an `Error`, of a subclass that says what sort of thing went wrong
 all ranks of the call.
 """
 
-import atexit
+# ruff: noqa: F405 - the names come from `_public`
 
-from penstock import testing
+import atexit
+from typing import TYPE_CHECKING
+
 from penstock._core import __version__, end_trace
-from penstock._errors import (
-    BusyError,
-    DamagedError,
-    Error,
-    ExistsError,
-    FullError,
-    IoError,
-    MismatchError,
-    MissingError,
-    OutOfBoundsError,
-    OverlapError,
-    PeerError,
-    ReadOnlyError,
-    SchemaError,
-    UnsupportedError,
-)
-from penstock._files import (
-    File,
-    FileStat,
-    FileSystem,
-    Pointer,
-    Rebalanced,
-    Request,
-    Subfile,
-    Usage,
-    View,
-)
-from penstock._group import Group, State
-from penstock._lists import Runs, Strided
-from penstock._open import OpenArray
-from penstock._options import SessionOptions
-from penstock._rechunk import rechunk
-from penstock._report import Report
-from penstock._run import run
-from penstock._schema import HDF5, Array, Boxes, Chunks, Distribution, NetCDF, RowMajor
-from penstock._session import Session
-from penstock._split import Split
-from penstock._stores import (
-    CopyReport,
-    Node,
-    Verified,
-    copy,
-    info,
-    ls,
-    repair,
-    tree,
-    verify,
-)
+
+if TYPE_CHECKING:
+    from penstock._public import *  # noqa: F403
+else:
+
+    def __getattr__(name):
+        """Load all public names when the first is wanted: the command `penstock` needs none."""
+        if name not in __all__:
+            raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        from penstock import _public
+
+        globals().update({public: getattr(_public, public) for public in _public.__all__})
+        return globals()[name]
+
 
 __all__ = [
     "HDF5",
@@ -126,12 +94,10 @@ __all__ = [
     "verify",
 ]
 
-# They are known by the names that users have for them.
-for _name in __all__:
-    _public = globals()[_name]
-    if hasattr(_public, "__module__"):
-        _public.__module__ = "penstock"
-del _name, _public
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 atexit.register(end_trace)
-del atexit, end_trace
+del TYPE_CHECKING, atexit, end_trace

@@ -7,7 +7,6 @@ import signal
 import sys
 
 from penstock import _core
-from penstock._mpi import library_of
 
 RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 """One of them is set in a process that mpiexec has started."""
@@ -39,6 +38,8 @@ def copy_under_mpi(arguments: list[str]) -> int:
 def transfer_under_mpi(arguments: list[str]) -> int:
     """Runs `penstock fs import` or `export` as one rank of the job."""
     from mpi4py import MPI
+
+    from penstock._mpi import library_of
 
     comm = MPI.COMM_WORLD
     return _core.run_files_command(library_of(comm), ["penstock", *arguments], comm.rank == 0)
