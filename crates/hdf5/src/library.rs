@@ -22,9 +22,10 @@ use hdf5_metno_sys::h5l::H5Lcopy;
 use hdf5_metno_sys::h5o::{H5O_COPY_WITHOUT_ATTR_FLAG, H5Ocopy};
 use hdf5_metno_sys::h5p::{
     H5P_CLS_DATASET_CREATE, H5P_CLS_GROUP_CREATE, H5P_CLS_OBJECT_COPY, H5P_CRT_ORDER_INDEXED,
-    H5P_CRT_ORDER_TRACKED, H5P_DEFAULT, H5Pcreate, H5Pget_fill_value, H5Pset_alloc_time,
-    H5Pset_attr_creation_order, H5Pset_chunk, H5Pset_copy_object, H5Pset_fill_time,
-    H5Pset_fill_value, H5Pset_filter, H5Pset_link_creation_order, H5Pset_obj_track_times,
+    H5P_CRT_ORDER_TRACKED, H5P_DEFAULT, H5Pcreate, H5Pget_fill_value, H5Pget_filter2,
+    H5Pget_nfilters, H5Pset_alloc_time, H5Pset_attr_creation_order, H5Pset_chunk,
+    H5Pset_copy_object, H5Pset_fill_time, H5Pset_fill_value, H5Pset_filter,
+    H5Pset_link_creation_order, H5Pset_obj_track_times,
 };
 use hdf5_metno_sys::h5s::{
     H5S_ALL, H5S_UNLIMITED, H5S_class_t, H5Sclose, H5Scopy, H5Screate, H5Screate_simple,
@@ -257,6 +258,42 @@ impl Filter {
     /// The number of the checksum of Fletcher.
     pub const FLETCHER32: i32 = 3;
 }
+
+/// The filters of a dataset, in the order in which they are applied. Of more than 256 parameters,
+/// which only records have, there are the first ones.
+pub(crate) fn filters_of(list: &DatasetCreate) -> Outcome<Vec<Filter>> {
+    let mut filters = Vec::new();
+    sync::sync(|| {
+        // SAFETY: the list is open, and the buffer has as many parameters as the call says.
+        unsafe {
+            for number in 0..h5check(H5Pget_nfilters(list.id()))? {
+                let number = c_uint::try_from(number).map_err(|e| e.to_string())?;
+                let (mut flags, mut config) = (0, 0);
+                let mut values: Vec<c_uint> = vec![0; PARAMETERS_MAX];
+                let mut count = values.len();
+                let found = H5Pget_filter2(
+                    list.id(),
+                    number,
+                    &raw mut flags,
+                    &raw mut count,
+                    values.as_mut_ptr(),
+                    0,
+                    ptr::null_mut(),
+                    &raw mut config,
+                );
+                values.truncate(count);
+                filters.push(Filter {
+                    number: h5check(found)?,
+                    parameters: values,
+                });
+            }
+            Ok(filters)
+        }
+    })
+}
+
+/// The most parameters of a filter that the library tells.
+const PARAMETERS_MAX: usize = 256;
 
 /// How a dataset is made.
 pub(crate) struct Creation<'a> {

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::Kind;
 use penstock_hdf5::{
-    Attribute, Changes, Chunk, Dataset, FileForm, Filter, Hdf5File, Member, NewDataset, Places,
-    Storage, Values, is_hdf5,
+    Attribute, Changes, Chunk, Dataset, Element, FileForm, Filter, Hdf5File, Member, NewDataset,
+    Places, Storage, Values, is_hdf5,
 };
 
 /// A new dataset of these extents, in one run from `place` on.
@@ -102,7 +102,7 @@ fn every_element_type_is_read_as_it_was_made() {
     assert_eq!(there, names);
     for (element, name) in ELEMENTS.iter().zip(&names) {
         let found = file.dataset(name).unwrap().unwrap();
-        assert_eq!(found.element.as_deref(), Some(*element));
+        assert_eq!(found.element, Element::Stored((*element).to_string()));
         assert_eq!(found.storage, Storage::Contiguous(Some(4096)));
         assert_eq!(
             found.fill,
