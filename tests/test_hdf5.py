@@ -382,6 +382,21 @@ def test_open_arrays_change_datasets_in_place(tmp_path):
         assert same_bits(file["u"][...], data)
 
 
+@pytest.mark.parametrize("fill", [0, 3])
+@pytest.mark.parametrize("filters", ["none", "deflate:1"])
+def test_what_is_not_stored_reads_as_the_fill_value(filters, fill, tmp_path):
+    """Also into memory in which something stands already."""
+    array = ps.Array("u", (8, 8), "i4", disk=ps.HDF5((4, 4), filters=filters), fill_value=fill)
+    with ps.Session() as s:
+        s.write(
+            tmp_path / "x.h5", array.with_memory(ps.Boxes((0, 0), (4, 4))), np.ones((4, 4), "i4")
+        )
+    with h5py.File(tmp_path / "x.h5") as file:
+        found = np.full((8, 8), 77, "i4")
+        file["u"].read_direct(found)
+    assert (found[:4, :4] == 1).all() and (found[4:] == fill).all() and (found[:, 4:] == fill).all()
+
+
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 @pytest.mark.parametrize(
     "filters",

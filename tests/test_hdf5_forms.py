@@ -185,6 +185,16 @@ def test_numbers_of_other_widths_get_a_type_that_has_them_all(place, element, dt
         assert found.dtype == dtype and (found == data).all(), name
 
 
+def test_chunks_that_are_not_stored_are_zeros_where_the_file_says_nothing(place):
+    """h5py leaves them as the memory was, if the file has no fill value."""
+    with h5py.File(place / "x.h5", "w") as file:
+        how = {"compression": "lzf", "fill_time": "never"}
+        file.create_dataset("u", SHAPE, "i4", chunks=(4, 5), **how)[:4] = 1
+    for _ in range(3):
+        found = read(place / "x.h5")
+        assert (found[:4] == 1).all() and (found[4:] == 0).all()
+
+
 def test_parts_are_read(place):
     data = np.arange(117, dtype="i4").reshape(SHAPE)
     with h5py.File(place / "x.h5", "w") as file:

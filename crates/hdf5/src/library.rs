@@ -13,8 +13,8 @@ use hdf5_metno_sys::h5a::{
     H5Aclose, H5Acreate2, H5Adelete, H5Aget_space, H5Aget_type, H5Aopen, H5Aread, H5Awrite,
 };
 use hdf5_metno_sys::h5d::{
-    H5D_alloc_time_t, H5D_fill_time_t, H5Dcreate2, H5Dget_space, H5Dget_storage_size, H5Dget_type,
-    H5Dread, H5Dvlen_get_buf_size, H5Dwrite, H5Dwrite_chunk,
+    H5D_alloc_time_t, H5Dcreate2, H5Dget_space, H5Dget_storage_size, H5Dget_type, H5Dread,
+    H5Dvlen_get_buf_size, H5Dwrite, H5Dwrite_chunk,
 };
 use hdf5_metno_sys::h5g::H5Gcreate2;
 use hdf5_metno_sys::h5i::hid_t;
@@ -24,8 +24,8 @@ use hdf5_metno_sys::h5p::{
     H5P_CLS_DATASET_CREATE, H5P_CLS_GROUP_CREATE, H5P_CLS_OBJECT_COPY, H5P_CRT_ORDER_INDEXED,
     H5P_CRT_ORDER_TRACKED, H5P_DEFAULT, H5Pcreate, H5Pget_fill_value, H5Pget_filter2,
     H5Pget_nfilters, H5Pset_alloc_time, H5Pset_attr_creation_order, H5Pset_chunk,
-    H5Pset_copy_object, H5Pset_fill_time, H5Pset_fill_value, H5Pset_filter,
-    H5Pset_link_creation_order, H5Pset_obj_track_times,
+    H5Pset_copy_object, H5Pset_fill_value, H5Pset_filter, H5Pset_link_creation_order,
+    H5Pset_obj_track_times,
 };
 use hdf5_metno_sys::h5s::{
     H5S_ALL, H5S_UNLIMITED, H5S_class_t, H5Sclose, H5Scopy, H5Screate, H5Screate_simple,
@@ -309,7 +309,8 @@ pub(crate) struct Creation<'a> {
     pub(crate) keeps_order: bool,
 }
 
-/// Makes a dataset. The library writes no fill value into it.
+/// Makes a dataset. The library writes a fill value into it only if there is one, and gives zeros
+/// for chunks that are not stored.
 pub(crate) fn create_dataset(group: &Group, name: &str, new: &Creation<'_>) -> Outcome<Dataset> {
     let name = text(name)?;
     let dimensions = c_int::try_from(new.shape.len()).map_err(|e| e.to_string())?;
@@ -320,10 +321,6 @@ pub(crate) fn create_dataset(group: &Group, name: &str, new: &Creation<'_>) -> O
         // as the calls say; the fill value is one element of the type.
         unsafe {
             let list: DatasetCreate = from_id(h5check(H5Pcreate(*H5P_CLS_DATASET_CREATE))?)?;
-            h5check(H5Pset_fill_time(
-                list.id(),
-                H5D_fill_time_t::H5D_FILL_TIME_NEVER,
-            ))?;
             h5check(H5Pset_obj_track_times(list.id(), 0))?;
             if new.keeps_order {
                 h5check(H5Pset_attr_creation_order(list.id(), CREATION_ORDER))?;
@@ -351,10 +348,6 @@ pub(crate) fn create_dataset(group: &Group, name: &str, new: &Creation<'_>) -> O
             if !new.fill.is_empty() {
                 let fill = new.fill.as_ptr().cast();
                 h5check(H5Pset_fill_value(list.id(), new.element.id(), fill))?;
-                h5check(H5Pset_fill_time(
-                    list.id(),
-                    H5D_fill_time_t::H5D_FILL_TIME_IFSET,
-                ))?;
             }
             let space = match dimensions {
                 0 => H5Screate(H5S_class_t::H5S_SCALAR),

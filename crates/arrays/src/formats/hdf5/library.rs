@@ -70,9 +70,8 @@ impl Medium for Reader {
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        if block.is_padded() {
-            fill(data, self.location.fill.bytes());
-        }
+        // The library may leave out chunks that are not stored, and padding.
+        fill(data, self.location.fill.bytes());
         let region = (block.region.start.as_slice(), block.region.shape.as_slice());
         self.elements.read(region, &block.extents, data)
     }
