@@ -11,6 +11,7 @@ import h5py
 import hdf5plugin
 import hypothesis
 import hypothesis.strategies as st
+import netCDF4
 import numpy as np
 import pytest
 import xarray
@@ -324,6 +325,31 @@ def test_copies_keep_them_or_make_others_of_them(place):
         ps.copy(f"{place}/x.h5:/lzf", f"{place}/one.h5:/u")
     ps.copy(f"{place}/x.h5:/lzf", f"{place}/one.h5:/u", filters="deflate")
     assert (stored(place / "one.h5", "u") == data).all() and not leftovers(place)
+
+
+def test_netcdf_keeps_variables_and_coordinates_of_such_filters(place):
+    blosc = {"compression": "blosc_zstd", "complevel": 3}
+    with netCDF4.Dataset(place / "a.nc", "w") as file:
+        file.createDimension("t", None)
+        file.createDimension("x", 200)
+        file.createVariable("x", "f8", ("x",), **blosc)[...] = np.arange(200.0)
+        file.createVariable("t", "f8", ("t",), chunksizes=(64,), **blosc)[:64] = np.arange(64.0)
+        rows = np.arange(64 * 200).reshape(64, 200) % 17
+        file.createVariable("u", "f4", ("t", "x"), **blosc)[...] = rows
+        file["u"].units = "K"
+        file.createVariable("v", "f4", ("t", "x"), compression="zlib")[...] = 1
+    report = ps.copy(place / "a.nc", place / "b.nc")
+    assert set(report.as_they_are) == {"x", "t", "u"} and report.arrays == ("v",)
+    for engine in ("netcdf4", "h5netcdf"):
+        with (
+            xarray.open_dataset(place / "a.nc", engine=engine) as one,
+            xarray.open_dataset(place / "b.nc", engine=engine) as other,
+        ):
+            xarray.testing.assert_identical(one.load(), other.load())
+    with netCDF4.Dataset(place / "b.nc", "a") as file:  # and it goes on as it did
+        assert file["u"].filters()["blosc"]
+        file["t"][64] = 64.0
+        assert file["u"].shape == (65, 200)
 
 
 def test_xarray_opens_them(place):

@@ -493,11 +493,12 @@ def test_regions_that_do_not_fit_are_refused(tmp_path):
         made.penstock.write(tmp_path / "other.zarr", region={"x": slice(None)})
 
 
-def test_tasks_that_share_chunks_lose_nothing(tmp_path):
+@pytest.mark.parametrize(("form", "codec"), [("zarr", None), ("nc", "deflate:1"), ("h5", None)])
+def test_tasks_that_share_chunks_lose_nothing(tmp_path, form, codec):
     """Threads of one process and the sessions of others: each region is a third of a chunk."""
-    path = tmp_path / "run.zarr"
+    path = tmp_path / f"run.{form}"
     whole = xr.Dataset({"u": ("x", np.arange(60))})
-    (whole * 0 - 1).penstock.write(path, chunks={"x": 15})
+    (whole * 0 - 1).penstock.write(path, chunks={"x": 15}, codec=codec)
 
     def write(first: int) -> None:
         part = whole.isel(x=slice(first, first + 5))
@@ -519,11 +520,13 @@ def write_seven(task: tuple[str, int]) -> None:
     part.penstock.write(path, region="auto", sync=False)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_processes_that_share_chunks_lose_nothing(tmp_path, form):
+@pytest.mark.parametrize(
+    ("form", "codec"), [*((form, None) for form in FORMS), ("nc", "shuffle+deflate:1")]
+)
+def test_processes_that_share_chunks_lose_nothing(tmp_path, form, codec):
     path = tmp_path / f"run.{form}"
     whole = xr.Dataset({"u": ("x", np.arange(140))}, coords={"x": np.arange(140)})
-    (whole * 0 - 1).penstock.write(path, chunks={"x": 20})
+    (whole * 0 - 1).penstock.write(path, chunks={"x": 20}, codec=codec)
     with ProcessPoolExecutor(3, get_context("spawn")) as pool:
         list(pool.map(write_seven, [(str(path), first) for first in range(0, 140, 7)]))
     look(path, whole)

@@ -45,10 +45,11 @@ impl Elements {
     /// `extents`, and leaves the rest of that as it is.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when the library cannot read or decode them.
+    /// [`Kind::Damaged`] when the library cannot read or decode them; [`Kind::Busy`] when another
+    /// program has put a dataset of other dimensions in the place of the one that was described.
     ///
     /// # Panics
-    /// When `data` does not have the bytes of such a box, or the numbers of dimensions differ.
+    /// When `data` does not have the bytes of the box of `extents`, or the other does not fit it.
     pub fn read(
         &self,
         (start, shape): (&[u64], &[u64]),
@@ -56,19 +57,25 @@ impl Elements {
         data: &mut [u8],
     ) -> Result<()> {
         let bytes = extents.iter().product::<u64>() * self.element.size() as u64;
-        let (dimensions, inner) = (self.opened.ndim(), shape.iter().zip(extents));
+        let fits = shape
+            .iter()
+            .zip(extents)
+            .all(|(inner, outer)| inner <= outer);
         assert!(
-            data.len() as u64 == bytes
-                && [start.len(), shape.len(), extents.len()] == [dimensions; 3]
-                && inner.into_iter().all(|(inner, outer)| inner <= outer),
+            data.len() as u64 == bytes && fits && [start.len(), shape.len()] == [extents.len(); 2],
             "a box of {shape:?} does not fit {extents:?}, of {} bytes",
             data.len()
         );
-        let read = self.read_box(start, shape, extents, data);
-        read.map_err(|e| {
+        let failed = |kind, cause| {
             let doing = format!("reading elements of {} of", self.path);
-            Error::new(Kind::Damaged, doing, said(&e)).at(self.file.path())
-        })
+            Error::new(kind, doing, cause).at(self.file.path())
+        };
+        if self.opened.ndim() != extents.len() {
+            let cause = "another program has changed it meanwhile".to_string();
+            return Err(failed(Kind::Busy, cause));
+        }
+        let read = self.read_box(start, shape, extents, data);
+        read.map_err(|e| failed(Kind::Damaged, said(&e)))
     }
 
     fn read_box(

@@ -228,7 +228,7 @@ impl Target {
             Form::Flat(location) => location.open_read(self.way)?,
             Form::Parts(location) => location.open_read(self.server, schema, self.way)?,
             Form::Placed(location) => location.open_read(schema, self.way)?,
-            Form::Library(location) => location.open_read()?,
+            Form::Library(location) => location.open_read(hdf5::describe::open(&location.file)?)?,
         };
         let Checksums::Compare(known) = &self.checksums else {
             return Ok(medium);

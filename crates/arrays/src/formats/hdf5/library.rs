@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::Elements;
+use penstock_hdf5::{Elements, Hdf5File};
 use penstock_layout::Block;
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::memory::buffer::fill;
 use serde::{Deserialize, Serialize};
 
-use super::describe;
 use crate::dtype::ElementType;
 use crate::fill::Fill;
 
@@ -29,12 +28,11 @@ pub(crate) struct Location {
 }
 
 impl Location {
-    /// Opens the elements for reading.
+    /// Opens the elements of the file for reading.
     ///
     /// # Errors
-    /// [`Kind::Damaged`] when the library cannot open the file.
-    pub(crate) fn open_read(&self) -> Result<Arc<dyn Medium>> {
-        let file = describe::open(&self.file)?;
+    /// [`Kind::Damaged`] when the library cannot open the dataset.
+    pub(crate) fn open_read(&self, file: Hdf5File) -> Result<Arc<dyn Medium>> {
         let elements = file.elements(&self.dataset, &self.element.numpy())?;
         let location = self.clone();
         Ok(Arc::new(Reader { elements, location }))
