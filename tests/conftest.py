@@ -11,6 +11,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+# Before netCDF4, which on its import leads every HDF5 library of the process to plug-ins that are
+# linked with its own library: h5py would take them for Blosc, and fail.
+import hdf5plugin  # noqa: F401
 import hypothesis
 import pytest
 from helpers import fast_directory, mounted_tmpfs

@@ -217,15 +217,41 @@ def test_disk_schemas(tmp_path, form):
         )
 
 
-def test_a_lazy_variable_with_filters_needs_the_memory(tmp_path):
-    lazy = xr.Dataset({"u": ("x", np.arange(100.0))})
-    lazy.penstock.write(tmp_path / "run.zarr")
-    with pytest.raises(ps.UnsupportedError, match="memory"):
-        opened(tmp_path / "run.zarr").penstock.write(
-            tmp_path / "run.nc", codec="deflate", memory=100
-        )
-    opened(tmp_path / "run.zarr").penstock.write(tmp_path / "run.nc", codec="deflate")
-    look(tmp_path / "run.nc", lazy)
+@pytest.mark.parametrize("form", ["nc", "h5"])
+@pytest.mark.parametrize("codec", ["shuffle+deflate", "zstd", None])
+def test_pieces_go_into_datasets_with_filters(tmp_path, form, codec):
+    rng = np.random.default_rng(4)
+    made = xr.Dataset({"u": (("y", "x"), rng.random((30, 20))), "v": ("x", np.arange(20.0))})
+    made.penstock.write(tmp_path / "run.zarr", chunks={"y": 4, "x": 5})
+    for chunks, memory in (({"y": 7, "x": 6}, 500), ({"y": 30, "x": 3}, 900), ({"y": 1}, 200)):
+        path = tmp_path / f"run.{form}"
+        lazy = opened(tmp_path / "run.zarr")
+        lazy.penstock.write(path, codec=codec, chunks=chunks, memory=memory, mode="w")
+        look(path, made)
+        with h5py.File(path) as file:
+            assert file["u"].chunks == (chunks["y"], chunks.get("x", 5))
+            assert (file["u"].id.get_create_plist().get_nfilters() > 0) == (codec is not None)
+
+
+@pytest.mark.parametrize("form", ["nc", "h5"])
+def test_regions_are_written_to_datasets_of_others_with_filters(tmp_path, form):
+    path = tmp_path / f"run.{form}"
+    data = np.arange(60.0).reshape(10, 6)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("u", data=data, chunks=(4, 4), compression=1, shuffle=True)
+        file.create_dataset("sparse", (10, 6), "f8", chunks=(4, 4))
+        for axis, name in enumerate(("y", "x")):
+            file[name] = np.arange(data.shape[axis])
+            file[name].make_scale(name)
+            for each in ("u", "sparse"):
+                file[each].dims[axis].attach_scale(file[name])
+    part = xr.Dataset(dict.fromkeys(("u", "sparse"), (("y", "x"), -data[2:7])))
+    part.penstock.write(path, region={"y": slice(2, 7)}, memory=100)
+    wanted, sparse = data.copy(), np.zeros_like(data)
+    wanted[2:7] = sparse[2:7] = -data[2:7]
+    with h5py.File(path) as file:
+        assert (file["u"][...] == wanted).all() and (file["sparse"][...] == sparse).all()
+        assert file["u"].compression == "gzip"
 
 
 def test_times_of_other_calendars(tmp_path):
@@ -467,11 +493,12 @@ def test_regions_that_do_not_fit_are_refused(tmp_path):
         made.penstock.write(tmp_path / "other.zarr", region={"x": slice(None)})
 
 
-def test_tasks_that_share_chunks_lose_nothing(tmp_path):
+@pytest.mark.parametrize(("form", "codec"), [("zarr", None), ("nc", "deflate:1"), ("h5", None)])
+def test_tasks_that_share_chunks_lose_nothing(tmp_path, form, codec):
     """Threads of one process and the sessions of others: each region is a third of a chunk."""
-    path = tmp_path / "run.zarr"
+    path = tmp_path / f"run.{form}"
     whole = xr.Dataset({"u": ("x", np.arange(60))})
-    (whole * 0 - 1).penstock.write(path, chunks={"x": 15})
+    (whole * 0 - 1).penstock.write(path, chunks={"x": 15}, codec=codec)
 
     def write(first: int) -> None:
         part = whole.isel(x=slice(first, first + 5))
@@ -493,11 +520,13 @@ def write_seven(task: tuple[str, int]) -> None:
     part.penstock.write(path, region="auto", sync=False)
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_processes_that_share_chunks_lose_nothing(tmp_path, form):
+@pytest.mark.parametrize(
+    ("form", "codec"), [*((form, None) for form in FORMS), ("nc", "shuffle+deflate:1")]
+)
+def test_processes_that_share_chunks_lose_nothing(tmp_path, form, codec):
     path = tmp_path / f"run.{form}"
     whole = xr.Dataset({"u": ("x", np.arange(140))}, coords={"x": np.arange(140)})
-    (whole * 0 - 1).penstock.write(path, chunks={"x": 20})
+    (whole * 0 - 1).penstock.write(path, chunks={"x": 20}, codec=codec)
     with ProcessPoolExecutor(3, get_context("spawn")) as pool:
         list(pool.map(write_seven, [(str(path), first) for first in range(0, 140, 7)]))
     look(path, whole)
@@ -561,3 +590,30 @@ def test_rechunk_what_others_have_made(tmp_path):
     xr.testing.assert_identical(read.compute(), of_netcdf(made).drop_vars("name"))
     with pytest.raises(ps.SchemaError):
         ps.rechunk(tmp_path / "run.nc", tmp_path / "five.zarr", chunks=3)
+    with pytest.raises(ps.UnsupportedError, match="name"):  # nobody has said that it may be lost
+        ps.rechunk(tmp_path / "run.nc", tmp_path / "six.zarr", chunks={"x": 3})
+    read = ps.rechunk(
+        tmp_path / "run.nc", tmp_path / "six.nc", chunks={"x": 3}, drop_variables="name",
+        codec="shuffle+deflate",
+    )  # fmt: skip
+    xr.testing.assert_identical(read.compute(), of_netcdf(made).drop_vars("name"))
+    for engine in ("netcdf4", "h5netcdf"):
+        with xr.open_dataset(tmp_path / "six.nc", engine=engine) as theirs:
+            xr.testing.assert_identical(theirs.load(), of_netcdf(made))
+    with h5py.File(tmp_path / "six.nc") as file:
+        assert file["u"].chunks[-1] == 3 and file["u"].compression == "gzip"
+
+
+@pytest.mark.parametrize("target", ["zarr", "nc", "h5"])
+def test_files_of_hdf5_are_rechunked_by_a_copy(tmp_path, target, monkeypatch):
+    made = everything("nc" if target == "nc" else "h5")
+    source = tmp_path / ("run.nc" if target == "nc" else "run.h5")
+    made.penstock.write(source, chunks={"x": 2, "y": 5}, codec="shuffle+deflate")
+
+    def write(*arguments, **options):
+        raise AssertionError("a copy does it")
+
+    monkeypatch.setattr(penstock.xarray, "write_whole", write)
+    read = ps.rechunk(source, tmp_path / f"other.{target}", chunks={"time": 1, "x": 3})
+    assert read.u.encoding["preferred_chunks"]["x"] == 3
+    look(tmp_path / f"other.{target}", made)

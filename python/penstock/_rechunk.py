@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock import _core
 from penstock._errors import ExistsError, error_of, schema_error, type_name
-from penstock._stores import copy
+from penstock._stores import CopyOptions, copy, info, ls
 from penstock._types import Path
 
 if TYPE_CHECKING:
     from xarray import Dataset
+
+    from penstock._xarray_encode import Form
 
 
 def rechunk(
@@ -39,15 +41,15 @@ def rechunk(
         variable, as a tuple or a mapping by dimension; None or -1 is all of a dimension. What is
         not said is as in the source.
     codec : str, optional
-        As of `Chunks`, or the filters of `HDF5`. Default: the source's where that is a path and the
-        target a Zarr group; otherwise `zstd` in Zarr, and none in HDF5.
+        As of `Chunks`, or the filters of `HDF5`. Default: as of `copy` where a path is
+        copied (see below); otherwise `zstd` in Zarr, and none in HDF5.
     memory : int
         Bytes that it may take. Default: 256 MiB.
     overwrite : bool
         Whether what is at the target is replaced.
     drop_variables : str or iterable of str, optional
-        Variables that are not opened, such as those of strings. Where a data set is written, they
-        are not written either.
+        Variables that are not opened, such as those of strings. Where the target has no place for
+        them, or a data set is written, they are not written either.
 
     Returns
     -------
@@ -61,14 +63,14 @@ def rechunk(
 
     Notes
     -----
-    Not collective. A Zarr group at a path is copied as `copy` does it, with all that is in it, in
-    an order that reads each chunk at most twice. A data set, an HDF5 file, chunks that differ by
-    variable, and a target in HDF5 go through `Dataset.penstock.write`: pieces of the target's
-    chunks are read, or computed, one after the other.
+    Not collective. A store at a path is copied as `copy` does it, with all that is in it, in an
+    order that reads each chunk at most twice: Zarr to Zarr, and HDF5 and NetCDF-4 to these and to
+    Zarr. A data set, chunks that differ by variable, Zarr to HDF5, and HDF5 to NetCDF-4 go through
+    `Dataset.penstock.write`: pieces of the target's chunks are read, or computed, one after the
+    other.
     """
     import xarray
 
-    from penstock._xarray_store import is_hdf5
     from penstock._xarray_target import form_of
     from penstock.xarray import Backend
 
@@ -76,14 +78,20 @@ def rechunk(
         raise schema_error(f"chunks are a mapping of names, not {type_name(chunks)}")
     dropped = [drop_variables] if isinstance(drop_variables, str) else list(drop_variables or ())
     place = os.fspath(target)
+    form = form_of(place)
     by_dimension = all(isinstance(extent, int | None) for extent in chunks.values())
-    is_copied = by_dimension and form_of(place) == "zarr"
-    if not isinstance(source, xarray.Dataset) and is_copied and not is_hdf5(os.fspath(source)):
+    if by_dimension and not isinstance(source, xarray.Dataset) and _is_copied(source, form):
         if not overwrite and os.path.lexists(place):
             cause = "something is there: overwrite=True replaces it"
             raise error_of(ExistsError.kind, cause, place)
-        extents = {str(name): extent for name, extent in chunks.items()}
-        copy(source, place, chunks=extents, codec=codec, memory=memory, overwrite=overwrite)
+        options: CopyOptions = {
+            "chunks": {str(name): extent for name, extent in chunks.items()},
+            "memory": memory,
+            "overwrite": overwrite,
+            "skip_unsupported": form == "zarr" and _are_left_out(source, dropped),
+        }
+        options["codec" if form == "zarr" else "filters"] = codec
+        copy(source, place, **options)
     else:
         if isinstance(source, xarray.Dataset):
             dataset = source.drop_vars(dropped, errors="ignore")
@@ -93,3 +101,18 @@ def rechunk(
         dataset.penstock.write(place, mode=mode, chunks=chunks, codec=codec, memory=memory)
     lazily: dict[str, int] | None = {} if importlib.util.find_spec("dask") else None
     return xarray.open_dataset(place, engine=Backend, chunks=lazily, drop_variables=dropped)
+
+
+def _is_copied(source: Path, form: Form) -> bool:
+    """Whether a copy means to xarray what its source does: Zarr and NetCDF-4 have other words for
+    truth values, and for times that are none."""
+    stored = [about["disk"].get("hdf5") for about in info(source)["arrays"]]
+    if not all(stored):
+        return form == "zarr"
+    return form != "netcdf" or all(each["is_netcdf"] for each in stored)
+
+
+def _are_left_out(source: Path, dropped: Collection[str]) -> bool:
+    """Whether all that Penstock does not read is nothing that anybody wants to open."""
+    unread = {node.path for node in ls(source) if node.kind == "unreadable"}
+    return bool(unread) and unread <= set(dropped)

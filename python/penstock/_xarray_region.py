@@ -254,10 +254,7 @@ def _update(
         boxes, local = taken(ranks, item, each)
 
         def write(boxes: list[Boxes] = boxes, local: list[np.ndarray] = local) -> Report:
-            if not isinstance(array.disk, HDF5):
-                return session.write(path, array, local, region=boxes)
-            with session.open(path, array.disk.dataset, mode="r+") as there:
-                return there.write_all(boxes, local)
+            return session.write(path, array, local, region=boxes)
 
         reports.append(tries.call(write))
     return reports

@@ -35,7 +35,7 @@ from penstock._errors import (
 from penstock._json import attributes
 from penstock._options import Options, check_count, session_options
 from penstock._report import Report
-from penstock._schema import HDF5, Array, Boxes, Chunks, Disk
+from penstock._schema import Array, Boxes, Chunks, Disk
 from penstock._seats import alone
 from penstock._session import Session
 from penstock._xarray_encode import Encoder, Stored, same_on_all, variables_of, with_units
@@ -326,12 +326,6 @@ def _write(session: Session, ranks: Ranks, at: str, item: Item, settings: Settin
     if len(rounds) <= 1:
         boxes, local = taken(ranks, item, rounds[0] if rounds else None)
         return [session.write(at, array.with_memory(boxes), local)]
-    if isinstance(item.disk, HDF5) and item.disk.filters != "none":
-        cause = (
-            f"'{item.name}' is written in {len(rounds)} pieces of the memory that is given, which "
-            "datasets of HDF5 with filters do not allow: give memory= for all of it, or no codec"
-        )
-        raise error_of(UnsupportedError.kind, cause, at)
     return [session.write(at, array, []), *_pieces(session, ranks, at, item, rounds)]
 
 
@@ -340,15 +334,9 @@ def _pieces(
 ) -> list[Report]:
     """Write pieces of an array that is there, one of each rank at a time."""
     reports = []
-    if isinstance(item.disk, HDF5):
-        with session.open(at, item.disk.dataset or f"/{item.name}", mode="r+") as opened:
-            for each in rounds:
-                boxes, local = taken(ranks, item, each)
-                reports.append(opened.write_all(boxes, local))
-    else:
-        for each in rounds:
-            boxes, local = taken(ranks, item, each)
-            reports.append(session.write(at, item.array(), local, region=boxes))
+    for each in rounds:
+        boxes, local = taken(ranks, item, each)
+        reports.append(session.write(at, item.array(), local, region=boxes))
     return reports
 
 

@@ -1,19 +1,17 @@
 //! What a dataset is, and where its elements lie.
 
 use hdf5_metno::dataset::Layout;
-use hdf5_metno::filters::Filter as StoredFilter;
-use hdf5_metno::types::TypeDescriptor;
 use hdf5_metno::{Dataset as Opened, Datatype};
 
 use crate::attributes::{Attribute, Values, attributes_of};
-use crate::elements::numpy_of;
+use crate::elements::{Element, datatype_of, element_of};
 use crate::library::{self, Filter, Outcome, fill_of, label_of, scale_of};
 
 /// A dataset.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dataset {
-    /// The element type as NumPy writes it, such as `<f8`; `None` where NumPy has none.
-    pub element: Option<String>,
+    /// The elements.
+    pub element: Element,
     /// The extents.
     pub shape: Vec<u64>,
     /// The dimensions that may grow without limit.
@@ -22,7 +20,8 @@ pub struct Dataset {
     pub storage: Storage,
     /// What is done to each chunk, in this order, when it is written.
     pub filters: Vec<Filter>,
-    /// The bytes of one element, as it is stored, where nothing was written; empty for zeros.
+    /// The bytes of one element, as it is stored or converted, where nothing was written; empty for
+    /// zeros.
     pub fill: Vec<u8>,
     /// The names of the dimensions, if any has one.
     pub dimensions: Vec<Option<String>>,
@@ -43,7 +42,11 @@ pub enum Storage {
         /// The chunks that are stored.
         chunks: Vec<Chunk>,
     },
-    /// As only the library understands: within the metadata, in other files, of other datasets.
+    /// Within the metadata, where only the library finds them.
+    Compact,
+    /// In other files, of these names.
+    External(Vec<String>),
+    /// There is nowhere a place for elements, or they are those of other datasets.
     Other,
 }
 
@@ -95,14 +98,16 @@ pub(crate) fn outline(opened: &Opened) -> Outcome<Dataset> {
     let space = opened.space()?;
     let shape: Vec<u64> = space.shape().iter().map(|&n| n as u64).collect();
     let grows = space.maxdims().iter().map(Option::is_none).collect();
-    let element = opened.dtype()?;
-    let layout = match space.is_null() {
-        true => Layout::Compact,
-        false => opened.dcpl()?.get_layout()?,
-    };
-    let is_outside = !opened.dcpl()?.get_external()?.is_empty();
-    let storage = match layout {
-        Layout::Contiguous if !is_outside => Storage::Contiguous(opened.offset()),
+    let stored = opened.dtype()?;
+    let element = element_of(&stored)?;
+    let list = opened.dcpl()?;
+    let outside = list.get_external()?;
+    let storage = match list.get_layout()? {
+        _ if space.is_null() => Storage::Other,
+        _ if !outside.is_empty() => {
+            Storage::External(outside.into_iter().map(|file| file.name).collect())
+        }
+        Layout::Contiguous => Storage::Contiguous(opened.offset()),
         Layout::Chunked => {
             let chunk = opened.chunk().unwrap_or_default();
             Storage::Chunked {
@@ -110,17 +115,22 @@ pub(crate) fn outline(opened: &Opened) -> Outcome<Dataset> {
                 chunks: Vec::new(),
             }
         }
-        _ => Storage::Other,
+        Layout::Compact => Storage::Compact,
+        Layout::Virtual => Storage::Other,
     };
     let dimensions = (0..shape.len())
         .map(|d| name_of(opened, d))
         .collect::<Outcome<Vec<_>>>()?;
     Ok(Dataset {
-        element: numpy_of(&element),
         grows,
         storage,
-        filters: opened.filters().iter().map(filter_of).collect(),
-        fill: fill_bytes(opened, &element)?,
+        filters: library::filters_of(&list)?,
+        fill: match &element {
+            Element::Stored(_) => fill_bytes(opened, &stored)?,
+            Element::Converted(word) => fill_bytes(opened, &datatype_of(word)?)?,
+            Element::Other(_) => Vec::new(),
+        },
+        element,
         dimensions,
         attributes: attributes_of(opened, is_of_dimensions)?,
         shape,
@@ -142,30 +152,7 @@ pub(crate) fn chunks_of(opened: &Opened) -> Outcome<Vec<Chunk>> {
     Ok(chunks)
 }
 
-fn filter_of(stored: &StoredFilter) -> Filter {
-    let (number, parameters) = match stored {
-        StoredFilter::Deflate(level) => (Filter::DEFLATE, vec![u32::from(*level)]),
-        StoredFilter::Shuffle => (Filter::SHUFFLE, Vec::new()),
-        StoredFilter::Fletcher32 => (Filter::FLETCHER32, Vec::new()),
-        StoredFilter::SZip(..) => (4, Vec::new()),
-        StoredFilter::NBit => (5, Vec::new()),
-        StoredFilter::ScaleOffset(_) => (6, Vec::new()),
-        StoredFilter::User(number, parameters) => (*number, parameters.clone()),
-    };
-    Filter { number, parameters }
-}
-
 fn fill_bytes(opened: &Opened, element: &Datatype) -> Outcome<Vec<u8>> {
-    let has_pointers = matches!(
-        element.to_descriptor(),
-        Ok(TypeDescriptor::VarLenArray(_)
-            | TypeDescriptor::VarLenAscii
-            | TypeDescriptor::VarLenUnicode)
-            | Err(_)
-    );
-    if has_pointers {
-        return Ok(Vec::new());
-    }
     let fill = fill_of(opened, element)?;
     match fill.iter().all(|&byte| byte == 0) {
         true => Ok(Vec::new()),

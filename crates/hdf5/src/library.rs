@@ -13,8 +13,8 @@ use hdf5_metno_sys::h5a::{
     H5Aclose, H5Acreate2, H5Adelete, H5Aget_space, H5Aget_type, H5Aopen, H5Aread, H5Awrite,
 };
 use hdf5_metno_sys::h5d::{
-    H5D_alloc_time_t, H5D_fill_time_t, H5Dcreate2, H5Dget_space, H5Dget_storage_size, H5Dget_type,
-    H5Dread, H5Dset_extent, H5Dvlen_get_buf_size, H5Dwrite, H5Dwrite_chunk,
+    H5D_alloc_time_t, H5Dcreate2, H5Dget_space, H5Dget_storage_size, H5Dget_type, H5Dread,
+    H5Dset_extent, H5Dvlen_get_buf_size, H5Dwrite, H5Dwrite_chunk,
 };
 use hdf5_metno_sys::h5g::H5Gcreate2;
 use hdf5_metno_sys::h5i::hid_t;
@@ -22,9 +22,10 @@ use hdf5_metno_sys::h5l::H5Lcopy;
 use hdf5_metno_sys::h5o::{H5O_COPY_WITHOUT_ATTR_FLAG, H5Ocopy};
 use hdf5_metno_sys::h5p::{
     H5P_CLS_DATASET_CREATE, H5P_CLS_GROUP_CREATE, H5P_CLS_OBJECT_COPY, H5P_CRT_ORDER_INDEXED,
-    H5P_CRT_ORDER_TRACKED, H5P_DEFAULT, H5Pcreate, H5Pget_fill_value, H5Pset_alloc_time,
-    H5Pset_attr_creation_order, H5Pset_chunk, H5Pset_copy_object, H5Pset_fill_time,
-    H5Pset_fill_value, H5Pset_filter, H5Pset_link_creation_order, H5Pset_obj_track_times,
+    H5P_CRT_ORDER_TRACKED, H5P_DEFAULT, H5Pcreate, H5Pget_fill_value, H5Pget_filter2,
+    H5Pget_nfilters, H5Pset_alloc_time, H5Pset_attr_creation_order, H5Pset_chunk,
+    H5Pset_copy_object, H5Pset_fill_value, H5Pset_filter, H5Pset_link_creation_order,
+    H5Pset_obj_track_times,
 };
 use hdf5_metno_sys::h5s::{
     H5S_ALL, H5S_UNLIMITED, H5S_class_t, H5S_seloper_t, H5Sclose, H5Scopy, H5Screate,
@@ -76,113 +77,93 @@ pub(crate) fn enter_chunk(dataset: &Dataset, start: &[u64], nothing: &[u8]) -> O
     entered.map(drop)
 }
 
-/// A part of the elements of a dataset, in the library's terms: a space in memory, and a selection
-/// in the file.
+/// A box of the elements of a dataset, which is at the beginning of a row-major box in memory.
 struct Selection {
-    memory: hid_t,
-    file: hid_t,
-    element: hid_t,
+    file: Dataspace,
+    memory: Dataspace,
 }
 
 impl Selection {
-    /// Selects the box at `start` of these extents. The library is locked.
-    fn new(dataset: &Dataset, start: &[u64], shape: &[u64], bytes: usize) -> Outcome<Self> {
-        // SAFETY: the dataset is open, and coordinates are as many as its dimensions.
+    /// Selects the box of `shape` at `start`; the box in memory has `extents`. The library is
+    /// locked.
+    fn new(dataset: &Dataset, (start, shape): (&[u64], &[u64]), extents: &[u64]) -> Outcome<Self> {
+        let stored = dataset.space()?;
+        if [start.len(), shape.len(), extents.len()] != [stored.ndim(); 3] {
+            return Err("there are other dimensions".into());
+        }
+        // SAFETY: the space is open, and the slices have a number for each dimension.
         unsafe {
-            let selection = Self {
-                memory: match shape {
-                    [] => H5Screate(H5S_class_t::H5S_SCALAR),
-                    _ => H5Screate_simple(
-                        c_int::try_from(shape.len()).unwrap_or(-1),
-                        shape.as_ptr(),
-                        ptr::null(),
-                    ),
-                },
-                file: H5Dget_space(dataset.id()),
-                element: H5Dget_type(dataset.id()),
+            let file: Dataspace = from_id(h5check(H5Scopy(stored.id()))?)?;
+            let memory = match c_int::try_from(extents.len()).map_err(|e| e.to_string())? {
+                0 => H5Screate(H5S_class_t::H5S_SCALAR),
+                dimensions => H5Screate_simple(dimensions, extents.as_ptr(), ptr::null()),
             };
-            let dimensions = h5check(H5Sget_simple_extent_ndims(selection.file))?;
-            if [start.len(), shape.len()] != [usize::try_from(dimensions).unwrap_or(0); 2] {
-                return Err("there are other dimensions".into());
+            let memory: Dataspace = from_id(h5check(memory)?)?;
+            if !extents.is_empty() {
+                let zeros = vec![0; extents.len()];
+                for (space, start) in [(&file, start), (&memory, zeros.as_slice())] {
+                    let (start, shape) = (start.as_ptr(), shape.as_ptr());
+                    let (set, every) = (H5S_seloper_t::H5S_SELECT_SET, ptr::null());
+                    h5check(H5Sselect_hyperslab(
+                        space.id(),
+                        set,
+                        start,
+                        every,
+                        shape,
+                        every,
+                    ))?;
+                }
             }
-            if !shape.is_empty() {
-                let (start, counts) = (start.as_ptr(), shape.as_ptr());
-                let (set, whole) = (H5S_seloper_t::H5S_SELECT_SET, ptr::null());
-                h5check(H5Sselect_hyperslab(
-                    selection.file,
-                    set,
-                    start,
-                    whole,
-                    counts,
-                    whole,
-                ))?;
-            }
-            let elements = shape.iter().product::<u64>();
-            if (H5Tget_size(selection.element) as u64).checked_mul(elements) != Some(bytes as u64) {
-                return Err("there is another number of elements".into());
-            }
-            Ok(selection)
+            Ok(Self { file, memory })
         }
     }
 }
 
-impl Drop for Selection {
-    fn drop(&mut self) {
-        // SAFETY: nobody else has the identifiers.
-        unsafe {
-            H5Tclose(self.element);
-            H5Sclose(self.file);
-            H5Sclose(self.memory);
-        }
-    }
-}
-
-/// Reads a box of elements, which have no pointers, as they are stored.
-pub(crate) fn read_elements(dataset: &Dataset, start: &[u64], shape: &[u64]) -> Outcome<Vec<u8>> {
-    let width = dataset.dtype()?.size();
-    let elements = usize::try_from(shape.iter().product::<u64>()).map_err(|e| e.to_string())?;
-    let mut data = vec![0; width * elements];
-    sync::sync(|| {
-        let selected = Selection::new(dataset, start, shape, data.len())?;
-        // SAFETY: all identifiers are open, and the buffer has room for the elements.
-        h5check(unsafe {
-            let (element, data) = (selected.element, data.as_mut_ptr().cast());
-            H5Dread(
-                dataset.id(),
-                element,
-                selected.memory,
-                selected.file,
-                H5P_DEFAULT,
-                data,
-            )
-        })
-    })?;
-    Ok(data)
-}
-
-/// Writes a box of elements, which have no pointers, as they are to be stored.
-pub(crate) fn write_elements(
+/// Reads a box of elements as elements of a type, which has no pointers, to the beginning of a
+/// row-major box of `extents`, in which it fits.
+pub(crate) fn read_box(
     dataset: &Dataset,
-    start: &[u64],
-    shape: &[u64],
+    element: &Datatype,
+    place: (&[u64], &[u64]),
+    extents: &[u64],
+    data: &mut [u8],
+) -> Outcome<()> {
+    check_bytes(element, extents, data.len())?;
+    sync::sync(|| {
+        let selected = Selection::new(dataset, place, extents)?;
+        let (memory, file) = (selected.memory.id(), selected.file.id());
+        let data = data.as_mut_ptr().cast();
+        // SAFETY: all identifiers are open, and the buffer has room for the box of `extents`, in
+        // which the selected one lies.
+        h5check(unsafe { H5Dread(dataset.id(), element.id(), memory, file, H5P_DEFAULT, data) })
+            .map(drop)
+    })
+}
+
+/// Writes a box of elements of a type, which has no pointers.
+pub(crate) fn write_box(
+    dataset: &Dataset,
+    element: &Datatype,
+    (start, shape): (&[u64], &[u64]),
     data: &[u8],
 ) -> Outcome<()> {
+    check_bytes(element, shape, data.len())?;
     sync::sync(|| {
-        let selected = Selection::new(dataset, start, shape, data.len())?;
+        let selected = Selection::new(dataset, (start, shape), shape)?;
+        let (memory, file) = (selected.memory.id(), selected.file.id());
+        let data = data.as_ptr().cast();
         // SAFETY: all identifiers are open, and the data are all of the elements.
-        let written = h5check(unsafe {
-            let (element, data) = (selected.element, data.as_ptr().cast());
-            H5Dwrite(
-                dataset.id(),
-                element,
-                selected.memory,
-                selected.file,
-                H5P_DEFAULT,
-                data,
-            )
-        });
-        written.map(drop)
+        h5check(unsafe { H5Dwrite(dataset.id(), element.id(), memory, file, H5P_DEFAULT, data) })
+            .map(drop)
     })
+}
+
+fn check_bytes(element: &Datatype, extents: &[u64], bytes: usize) -> Outcome<()> {
+    let elements = extents.iter().product::<u64>();
+    match elements.checked_mul(element.size() as u64) == Some(bytes as u64) {
+        true => Ok(()),
+        false => Err("there is another number of elements".into()),
+    }
 }
 
 /// Gives a dataset other extents.
@@ -377,6 +358,42 @@ impl Filter {
     pub const FLETCHER32: i32 = 3;
 }
 
+/// The filters of a dataset, in the order in which they are applied. Of more than 256 parameters,
+/// which only records have, there are the first ones.
+pub(crate) fn filters_of(list: &DatasetCreate) -> Outcome<Vec<Filter>> {
+    let mut filters = Vec::new();
+    sync::sync(|| {
+        // SAFETY: the list is open, and the buffer has as many parameters as the call says.
+        unsafe {
+            for number in 0..h5check(H5Pget_nfilters(list.id()))? {
+                let number = c_uint::try_from(number).map_err(|e| e.to_string())?;
+                let (mut flags, mut config) = (0, 0);
+                let mut values: Vec<c_uint> = vec![0; PARAMETERS_MAX];
+                let mut count = values.len();
+                let found = H5Pget_filter2(
+                    list.id(),
+                    number,
+                    &raw mut flags,
+                    &raw mut count,
+                    values.as_mut_ptr(),
+                    0,
+                    ptr::null_mut(),
+                    &raw mut config,
+                );
+                values.truncate(count);
+                filters.push(Filter {
+                    number: h5check(found)?,
+                    parameters: values,
+                });
+            }
+            Ok(filters)
+        }
+    })
+}
+
+/// The most parameters of a filter that the library tells.
+const PARAMETERS_MAX: usize = 256;
+
 /// How a dataset is made.
 pub(crate) struct Creation<'a> {
     pub(crate) element: &'a Datatype,
@@ -391,7 +408,8 @@ pub(crate) struct Creation<'a> {
     pub(crate) keeps_order: bool,
 }
 
-/// Makes a dataset. The library writes no fill value into it.
+/// Makes a dataset. The library writes a fill value into it only if there is one, and gives zeros
+/// for chunks that are not stored.
 pub(crate) fn create_dataset(group: &Group, name: &str, new: &Creation<'_>) -> Outcome<Dataset> {
     let name = text(name)?;
     let dimensions = c_int::try_from(new.shape.len()).map_err(|e| e.to_string())?;
@@ -402,10 +420,6 @@ pub(crate) fn create_dataset(group: &Group, name: &str, new: &Creation<'_>) -> O
         // as the calls say; the fill value is one element of the type.
         unsafe {
             let list: DatasetCreate = from_id(h5check(H5Pcreate(*H5P_CLS_DATASET_CREATE))?)?;
-            // Chunks that are not stored read as the fill value. (With a fill time of never they
-            // read as whatever is in the reader's memory.)
-            let if_set = H5D_fill_time_t::H5D_FILL_TIME_IFSET;
-            h5check(H5Pset_fill_time(list.id(), if_set))?;
             h5check(H5Pset_obj_track_times(list.id(), 0))?;
             if new.keeps_order {
                 h5check(H5Pset_attr_creation_order(list.id(), CREATION_ORDER))?;

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use hdf5_metno::Extents;
 use hdf5_metno::types::{TypeDescriptor, VarLenUnicode};
+use hdf5_metno::{Dataset as OpenDataset, Extents};
 use penstock_engine::Result;
 
 use crate::attributes::{self, Attribute};
@@ -11,9 +11,9 @@ use crate::dataset::{Chunk, chunks_of, is_bare};
 use crate::file::{FileForm, Hdf5File};
 use crate::library::{self, Outcome};
 
-/// The elements of a dataset.
+/// All elements of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Elements {
+pub enum AllElements {
     /// Numbers, as they are stored.
     Numbers(Vec<u8>),
     /// Texts.
@@ -25,15 +25,15 @@ impl Hdf5File {
     ///
     /// # Errors
     /// [`penstock_engine::Kind::Damaged`] when they cannot be read.
-    pub fn elements(&self, path: &str) -> Result<Option<Elements>> {
-        let read = || -> Outcome<Option<Elements>> {
+    pub fn all_elements(&self, path: &str) -> Result<Option<AllElements>> {
+        let read = || -> Outcome<Option<AllElements>> {
             let opened = self.library_file().dataset(path)?;
             let shape: Vec<u64> = opened.shape().iter().map(|&n| n as u64).collect();
             match opened.dtype()?.to_descriptor() {
                 Ok(TypeDescriptor::VarLenUnicode) => {
                     let read: Vec<VarLenUnicode> = opened.read_raw()?;
                     let texts = read.iter().map(|text| text.as_str().to_string());
-                    Ok(Some(Elements::Texts(texts.collect())))
+                    Ok(Some(AllElements::Texts(texts.collect())))
                 }
                 Ok(
                     TypeDescriptor::Boolean
@@ -43,8 +43,8 @@ impl Hdf5File {
                     | TypeDescriptor::Compound(_),
                 ) => {
                     let start = vec![0; shape.len()];
-                    let numbers = library::read_elements(&opened, &start, &shape)?;
-                    Ok(Some(Elements::Numbers(numbers)))
+                    let numbers = read_stored(&opened, &start, &shape)?;
+                    Ok(Some(AllElements::Numbers(numbers)))
                 }
                 _ => Ok(None),
             }
@@ -58,7 +58,7 @@ impl Hdf5File {
     /// # Errors
     /// [`penstock_engine::Kind::Damaged`] when there is none.
     pub fn number(&self, path: &str, index: u64) -> Result<Vec<u8>> {
-        let read = || library::read_elements(&self.library_file().dataset(path)?, &[index], &[1]);
+        let read = || read_stored(&self.library_file().dataset(path)?, &[index], &[1]);
         read().map_err(|e| self.failed(&format!("reading {path} of"), e))
     }
 
@@ -75,7 +75,7 @@ impl Hdf5File {
     ) -> Result<()> {
         let set = || {
             let opened = self.library_file().dataset(path)?;
-            library::write_elements(&opened, start, shape, elements)
+            library::write_box(&opened, &opened.dtype()?, (start, shape), elements)
         };
         set().map_err(|e| self.cannot_write(path, &e))
     }
@@ -153,4 +153,14 @@ impl Hdf5File {
         };
         look().map_err(|e| self.failed(&format!("reading {path} of"), e))
     }
+}
+
+/// Reads a box of elements as they are stored.
+fn read_stored(opened: &OpenDataset, start: &[u64], shape: &[u64]) -> Outcome<Vec<u8>> {
+    let element = opened.dtype()?;
+    let elements = usize::try_from(shape.iter().product::<u64>()).map_err(|e| e.to_string())?;
+    let bytes = elements.checked_mul(element.size());
+    let mut data = vec![0; bytes.ok_or("it is larger than the memory")?];
+    library::read_box(opened, &element, (start, shape), shape, &mut data)?;
+    Ok(data)
 }

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use penstock_engine::Kind;
 use penstock_hdf5::{
-    Attribute, Changes, Chunk, ChunkEntry, Dataset, FileForm, Filter, Hdf5File, Member, NewDataset,
-    Places, Storage, Values, is_hdf5,
+    Attribute, Changes, Chunk, ChunkEntry, Dataset, Element, FileForm, Filter, Hdf5File, Member,
+    NewDataset, Places, Storage, Values, is_hdf5,
 };
 
 /// A new dataset of these extents, in one run from `place` on.
@@ -102,7 +102,7 @@ fn every_element_type_is_read_as_it_was_made() {
     assert_eq!(there, names);
     for (element, name) in ELEMENTS.iter().zip(&names) {
         let found = file.dataset(name).unwrap().unwrap();
-        assert_eq!(found.element.as_deref(), Some(*element));
+        assert_eq!(found.element, Element::Stored((*element).to_string()));
         assert_eq!(found.storage, Storage::Contiguous(Some(4096)));
         assert_eq!(
             found.fill,
@@ -110,6 +110,47 @@ fn every_element_type_is_read_as_it_was_made() {
         );
         assert_eq!((found.shape, found.grows), (vec![3, 2], vec![false; 2]));
     }
+}
+
+#[test]
+fn boxes_of_elements_are_read_into_larger_boxes() {
+    let (_directory, path) = place();
+    let big = Changes {
+        writes: vec![(4096, (0..35i16).flat_map(i16::to_be_bytes).collect())],
+        bytes: 8192,
+    };
+    make(
+        &path,
+        8192,
+        FileForm::Hdf5,
+        &[("/u", plain(">i2", &[5, 7], 4096))],
+    );
+    write(&path, &big);
+    let elements = open(&path).elements("/u", "<i2").unwrap();
+    for (start, shape, extents) in [
+        ([0, 0], [5, 7], [5, 7]),
+        ([1, 2], [3, 4], [3, 5]),
+        ([4, 6], [1, 1], [4, 4]),
+        ([2, 3], [0, 4], [0, 4]),
+    ] {
+        let [rows, columns] = extents.map(|n| n as usize);
+        let mut found = vec![9u8; rows * columns * 2];
+        elements
+            .read((&start, &shape), &extents, &mut found)
+            .unwrap();
+        for (at, bytes) in found.chunks(2).enumerate() {
+            let (row, column) = ((at / columns) as u64, (at % columns) as u64);
+            let is_read = row < shape[0] && column < shape[1];
+            let known = ((start[0] + row) * 7 + start[1] + column) as i16;
+            let expected = if is_read { known } else { 0x0909 };
+            assert_eq!(bytes, expected.to_le_bytes(), "{start:?} {shape:?} {at}");
+        }
+    }
+    let mut data = [0; 8];
+    let beyond = elements.read((&[4, 6], &[2, 2]), &[2, 2], &mut data);
+    assert_eq!(beyond.unwrap_err().kind, Kind::Damaged);
+    let other = elements.read((&[0], &[4]), &[4], &mut data);
+    assert_eq!(other.unwrap_err().kind, Kind::Busy);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::sparse::Sparse;
 use super::spread::{self, SpreadArray};
 use super::sums::{CheckMedium, SumMedium};
 use super::update::UpdateMedium;
-use super::{flat, parts, placed, zarr};
+use super::{flat, hdf5, parts, placed, zarr};
 use crate::fs::direct::{AccessMode, DirectIo};
 
 /// The place and form of the data of one array: all that a server needs to open them.
@@ -55,6 +55,8 @@ pub(crate) enum Form {
     Parts(parts::Location),
     /// Chunks, or one run of elements, within a file of several arrays.
     Placed(placed::Location),
+    /// A dataset that the HDF5 library reads.
+    Library(hdf5::library::Location),
 }
 
 impl Target {
@@ -82,6 +84,11 @@ impl Target {
 
     pub(crate) fn form(&self) -> &Form {
         &self.form
+    }
+
+    /// Whether servers read the array through the HDF5 library.
+    pub(crate) fn is_read_by_library(&self) -> bool {
+        matches!(self.form, Form::Library(_))
     }
 
     /// Sets the server that opens the target, and the number of servers.
@@ -198,6 +205,7 @@ impl Target {
             Form::Flat(location) => location.open_write(self.way)?,
             Form::Parts(location) => location.open_write(self.server.0, schema, self.way)?,
             Form::Placed(location) => location.open_write(schema, self.way)?,
+            Form::Library(location) => return Err(location.refused()),
         };
         let medium = match &self.leaves_out {
             Some(fill) => Arc::new(Sparse::new(medium, fill.clone())),
@@ -220,6 +228,7 @@ impl Target {
             Form::Flat(location) => location.open_read(self.way)?,
             Form::Parts(location) => location.open_read(self.server, schema, self.way)?,
             Form::Placed(location) => location.open_read(schema, self.way)?,
+            Form::Library(location) => location.open_read(hdf5::describe::open(&location.file)?)?,
         };
         let Checksums::Compare(known) = &self.checksums else {
             return Ok(medium);
@@ -260,6 +269,7 @@ impl Target {
             Form::Flat(location) => location.open_write(self.way)?,
             Form::Parts(location) => location.open_update(self.server, schema, self.way)?,
             Form::Placed(location) => location.open_write(schema, self.way)?,
+            Form::Library(location) => return Err(location.refused()),
         };
         Ok(Arc::new(UpdateMedium::new(medium)))
     }
@@ -269,6 +279,7 @@ impl Target {
         match &self.form {
             Form::Zarr(location) => location.form.fill(),
             Form::Placed(location) => location.fill.bytes().to_vec(),
+            Form::Library(location) => location.fill.bytes().to_vec(),
             Form::Flat(_) | Form::Parts(_) => Vec::new(),
         }
     }
@@ -280,6 +291,7 @@ impl Target {
             Form::Flat(location) => &location.file,
             Form::Parts(location) => location.directory(),
             Form::Placed(location) => &location.file,
+            Form::Library(location) => &location.file,
         }
     }
 
@@ -295,6 +307,7 @@ impl Target {
             Form::Flat(location) => Ok(location.place_of(block)),
             Form::Parts(location) => Ok(location.place_of(schema, block)),
             Form::Placed(location) => Ok(location.place_of(schema, block)),
+            Form::Library(location) => Ok((location.file.clone(), None)),
         }
     }
 
@@ -312,6 +325,7 @@ impl Target {
             Form::Flat(location) => location.file.clone(),
             Form::Parts(location) => location.schema_file(),
             Form::Placed(location) => location.file.clone(),
+            Form::Library(location) => location.file.clone(),
         };
         let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "looking at", &path))?;
         let written = meta.modified().ok();
@@ -323,7 +337,7 @@ impl Target {
         match &self.form {
             Form::Zarr(location) => location.spread.as_ref(),
             Form::Parts(location) => location.spread.as_ref(),
-            Form::Flat(_) | Form::Placed(_) => None,
+            Form::Flat(_) | Form::Placed(_) | Form::Library(_) => None,
         }
     }
 
@@ -331,7 +345,7 @@ impl Target {
         match &mut self.form {
             Form::Zarr(location) => location.spread.as_mut(),
             Form::Parts(location) => location.spread.as_mut(),
-            Form::Flat(_) | Form::Placed(_) => None,
+            Form::Flat(_) | Form::Placed(_) | Form::Library(_) => None,
         }
     }
 

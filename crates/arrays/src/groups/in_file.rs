@@ -33,7 +33,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::{Attribute, Elements, FileForm, Hdf5File, NewDataset};
+use penstock_hdf5::{AllElements, Attribute, Element, FileForm, Hdf5File, NewDataset};
 use penstock_layout::exact;
 use serde_json::{Map, Value};
 
@@ -508,17 +508,17 @@ fn compare(coordinate: &Coordinate, opened: &Hdf5File, form: FileForm) -> Result
     {
         return differs("shape and type");
     }
-    let there = found.and_then(|found| found.element);
-    let elements = opened.elements(&path)?;
+    let there = found.map(|found| found.element);
+    let elements = opened.all_elements(&path)?;
     let is_same = match (&coordinate.values, elements) {
-        (Values::Elements(element, bytes), Some(Elements::Numbers(stored))) => {
+        (Values::Elements(element, bytes), Some(AllElements::Numbers(stored))) => {
             let own = of_coordinate(coordinate, *element, form)?.element;
-            if there != Some(own) {
+            if there != Some(Element::Stored(own)) {
                 return differs("shape and type");
             }
             stored == *bytes
         }
-        (Values::Strings(strings), Some(Elements::Texts(stored))) => stored == *strings,
+        (Values::Strings(strings), Some(AllElements::Texts(stored))) => stored == *strings,
         _ => return differs("shape and type"),
     };
     match is_same {

@@ -50,6 +50,7 @@ impl Pending {
             Form::Flat(location) => change_file(path, location),
             Form::Parts(location) => change_parts(&of_server(path, 0), stored.schema(), location),
             Form::Placed(_) => change_dataset(stored),
+            Form::Library(location) => Err(location.refused()),
         }
     }
 }

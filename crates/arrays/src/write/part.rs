@@ -55,13 +55,15 @@ impl ChangedDataset {
         let opened = describe::open(&file)?;
         check_not_saved(&opened, &file, dataset)?;
         let (schema, form) = describe::describe(&opened, &file, dataset)?;
-        let Form::Placed(location) = form else {
-            unreachable!("a dataset is placed in its file");
-        };
         if schema != *stored.schema() {
             let cause = format!("another program has changed {dataset} meanwhile");
             return Err(Error::new(Kind::Busy, "writing a part of", cause).at(&file));
         }
+        let location = match form {
+            Form::Placed(location) => location,
+            Form::Library(location) => return Err(location.refused()),
+            _ => unreachable!("a dataset is in its file"),
+        };
         let is_run = matches!(schema.disk, Storage::Hdf5 { chunk: None, .. });
         if is_run && !matches!(location.places, Places::Run(_)) && schema.bytes() > 0 {
             let cause = format!("nothing of {dataset} is stored: write all of it first");

@@ -61,6 +61,7 @@ impl StoredArray {
                 location.check_updatable()?;
                 of_itself(resolve(&location.file)?)
             }
+            Form::Library(location) => return Err(location.refused()),
             Form::Parts(_) => of_itself(resolve(&of_server(path, 0))?),
         };
         let _held = Temporary::create(&beside, name.as_deref(), &target)?;

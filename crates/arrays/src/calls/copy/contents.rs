@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 
-use super::hdf5::{InFile, Odd, SourceFile, place_in};
+use super::hdf5::{InFile, Odd, SourceFile, keeps_as_it_is, place_in};
 use super::options::{Extents, Form, Options};
 use super::schemas::target_schema;
 use crate::formats::hdf5::name;
@@ -317,6 +317,10 @@ impl Contents {
                     }
                 };
                 let stored = groups::open(&group, name)?;
+                if keeps_as_it_is(&stored, options) {
+                    let odd = Odd::of_a_form_to_keep(&entry.path);
+                    return self.add_odd(source, &odd, of_hdf5, options);
+                }
                 let mut schema = target_schema(stored.schema(), options)?;
                 schema.name = match path.rsplit('/').next() {
                     None | Some("") => stem(&schema.name),

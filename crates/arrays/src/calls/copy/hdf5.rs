@@ -7,7 +7,8 @@ use penstock_hdf5::{FileForm, Hdf5File, Member};
 use serde_json::{Map, Value};
 
 use super::options::{Form, Options};
-use crate::formats::hdf5::{attributes, describe, name};
+use crate::formats::hdf5::{attributes, describe, filters, name};
+use crate::read::StoredArray;
 use crate::write::{FileArray, FileGoal, FileGroup, FileObject};
 use crate::{ArraySchema, Storage};
 
@@ -130,6 +131,15 @@ impl Odd {
         }
     }
 
+    /// An array whose form only the library can write.
+    pub(super) fn of_a_form_to_keep(path: &str) -> Self {
+        Self {
+            path: path.to_string(),
+            what: "servers do not write its form".to_string(),
+            member: Member::Dataset,
+        }
+    }
+
     /// Whether it is a dataset, which has attributes.
     pub(super) fn is_dataset(&self) -> bool {
         self.member == Member::Dataset
@@ -144,6 +154,30 @@ impl Odd {
         );
         Error::new(Kind::Unsupported, doing, cause).at(source)
     }
+}
+
+/// Whether a dataset stays as it is in another HDF5 file: servers do not write its form, and nobody
+/// asks for chunks or filters of another.
+pub(super) fn keeps_as_it_is(stored: &StoredArray, options: &Options) -> bool {
+    let (
+        Form::Hdf5 {
+            chunks, filters, ..
+        },
+        schema,
+    ) = (&options.form, stored.schema())
+    else {
+        return false;
+    };
+    let Storage::Hdf5 { filters: words, .. } = &schema.disk else {
+        return false;
+    };
+    let names = schema.names_of_dimensions();
+    let is_said = chunks.as_ref().is_some_and(|chunks| chunks.fits(&names)) || filters.is_some();
+    let is_written = || {
+        let known = filters::parse(words, schema.element);
+        known.and_then(|filters| filters::check_writable(&filters))
+    };
+    !is_said && (stored.target().is_read_by_library() || is_written().is_err())
 }
 
 /// The path of a dataset or group in a file.

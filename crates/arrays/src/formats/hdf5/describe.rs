@@ -4,11 +4,11 @@ use std::fs::File;
 use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::{Chunk, Dataset, Hdf5File, Member, Storage as Stored, is_hdf5};
+use penstock_hdf5::{Chunk, Dataset, Element, Hdf5File, Member, Storage as Stored, is_hdf5};
 use penstock_layout::DiskSchema;
 
 use super::journal::Journal;
-use super::{attributes, filters};
+use super::{attributes, filters, library};
 use crate::dtype::{self, ByteOrder, ElementType};
 use crate::fill::Fill;
 use crate::formats::room::Place;
@@ -67,32 +67,68 @@ fn described(
         );
         return Err(Error::new(Kind::Missing, "opening", cause).at(path));
     };
-    let refused = |what: &str| {
-        let cause = format!("{what} of {dataset} is nothing that servers read");
-        Error::new(Kind::Unsupported, "opening", cause).at(path)
+    let refused = |cause: String| Error::new(Kind::Unsupported, "opening", cause).at(path);
+    let (word, is_stored) = match &found.element {
+        Element::Stored(word) => (word, true),
+        Element::Converted(word) => (word, false),
+        Element::Other(words) => {
+            let cause = format!("the elements of {dataset} are {words}, a type that is not read");
+            return Err(refused(cause));
+        }
     };
-    let word = found
-        .element
-        .as_deref()
-        .ok_or_else(|| refused("the element type"))?;
-    let (element, order) = ElementType::parse(word).map_err(|_| refused("the element type"))?;
+    let unread = |_| refused(format!("the elements of {dataset} are of the type {word}"));
+    let (element, order) = ElementType::parse(word).map_err(unread)?;
     let fill = fill_of(&found, element, order).map_err(|e| e.at(path))?;
+    let Some(filters) = filters::words(&found.filters) else {
+        let names = filters::names_of_unknown(&found.filters).join(", ");
+        return Err(refused(format!(
+            "{dataset} has a filter that is not read: {names}"
+        )));
+    };
     let (chunk, places) = match found.storage {
-        Stored::Contiguous(Some(start)) => (None, placed::Places::Run(start)),
-        Stored::Contiguous(None) => (None, placed::Places::Known(Vec::new())),
+        Stored::Contiguous(Some(start)) => (None, Some(placed::Places::Run(start))),
+        Stored::Contiguous(None) => (None, Some(placed::Places::Known(Vec::new()))),
         Stored::Chunked { chunk, chunks } => {
             let width = element.width();
             let grid =
                 DiskSchema::chunked(&found.shape, width, &chunk).map_err(|e| damaged(path, e))?;
             let known = placed::Places::Known(places_of(&grid, &chunks, path)?);
-            (Some(chunk), known)
+            (Some(chunk), Some(known))
         }
-        Stored::Other => return Err(refused("the storage")),
+        Stored::Compact => (None, None),
+        Stored::External(files) => {
+            let cause = format!(
+                "the elements of {dataset} are in other files, {}: `h5repack` makes one file of them",
+                files.join(", ")
+            );
+            return Err(refused(cause));
+        }
+        Stored::Other => {
+            let cause = format!("{dataset} has no elements of its own");
+            return Err(refused(cause));
+        }
     };
     let codecs = filters::codecs(&found.filters, element);
-    let words = filters::words(&found.filters);
-    let (Some(codecs), Some(filters)) = (codecs, words) else {
-        return Err(refused("a filter"));
+    let form = match (places, codecs) {
+        (Some(places), Some(codecs)) if is_stored => Form::Placed(placed::Location {
+            file: path.to_path_buf(),
+            element,
+            order,
+            fill: fill.clone(),
+            codecs,
+            places,
+        }),
+        _ if filters::are_in_library(&found.filters) => Form::Library(library::Location {
+            file: path.to_path_buf(),
+            dataset: dataset.to_string(),
+            element,
+            fill: fill.clone(),
+        }),
+        _ => {
+            let cause =
+                format!("no reader has all of {dataset}'s filters, {filters}, and its type");
+            return Err(refused(cause));
+        }
     };
     let name = dataset.rsplit('/').next().unwrap_or(dataset);
     let disk = Storage::Hdf5 {
@@ -104,17 +140,9 @@ fn described(
     let schema = ArraySchema {
         dimension_names: found.dimensions.into_iter().collect(),
         attributes: attributes::to_json(found.attributes, file.is_netcdf()),
-        fill: fill.clone(),
+        fill,
         ..ArraySchema::new(name, &found.shape, element, disk)
     };
-    let form = Form::Placed(placed::Location {
-        file: path.to_path_buf(),
-        element,
-        order,
-        fill,
-        codecs,
-        places,
-    });
     Ok((schema, form))
 }
 

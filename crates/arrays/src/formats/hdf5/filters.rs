@@ -8,6 +8,7 @@
 //! | `fletcher32` | 3 | | `numcodecs.fletcher32` |
 //! | `bzip2:LEVEL` | 307 | the level, 1 to 9; 9 if none is given | `numcodecs.bz2` |
 //! | `blosc` | 32001 | read only | `blosc` |
+//! | `lzf`, `nbit`, `scaleoffset` | 32000, 5, 6 | read only, through the library | |
 //!
 //! The bytes that a filter of HDF5 makes are those that the codec makes.
 
@@ -17,9 +18,34 @@ use serde_json::{Value, json};
 
 use crate::dtype::ElementType;
 
+const NBIT: i32 = 5;
+const SCALE_OFFSET: i32 = 6;
 const BZIP2: i32 = 307;
+const LZF: i32 = 32000;
 const BLOSC: i32 = 32001;
 const ZSTD: i32 = 32015;
+/// Filters that Penstock reads, and does not write, by their words.
+const READ_ONLY: [(&str, i32); 4] = [
+    ("blosc", BLOSC),
+    ("lzf", LZF),
+    ("nbit", NBIT),
+    ("scaleoffset", SCALE_OFFSET),
+];
+/// The names of filters that Penstock does not know.
+const UNKNOWN: [(i32, &str); 12] = [
+    (4, "SZIP"),
+    (305, "LZO"),
+    (32004, "LZ4"),
+    (32006, "Mafisc"),
+    (32008, "bitshuffle"),
+    (32013, "ZFP"),
+    (32017, "SZ"),
+    (32018, "FCIDECOMP"),
+    (32023, "granular bit round"),
+    (32024, "SZ3"),
+    (32026, "Blosc2"),
+    (32028, "SPERR"),
+];
 /// The levels that programs take where nobody gives one.
 const DEFLATE_LEVEL: u32 = 4;
 const ZSTD_LEVEL: i32 = 3;
@@ -64,8 +90,11 @@ fn of_word(word: &str, element: ElementType) -> Option<Filter> {
             let level = level.map_or(Some(BZIP2_LEVEL), |level| u32::try_from(level).ok())?;
             (BZIP2, vec![level])
         }
-        ("blosc", None) => (BLOSC, Vec::new()),
         ("zstd", level) => (ZSTD, vec![level.unwrap_or(ZSTD_LEVEL).cast_unsigned()]),
+        (name, None) => {
+            let known = READ_ONLY.iter().find(|(known, _)| *known == name)?;
+            (known.1, Vec::new())
+        }
         _ => return None,
     };
     let is_known = match number {
@@ -82,37 +111,69 @@ fn of_word(word: &str, element: ElementType) -> Option<Filter> {
 /// # Errors
 /// [`Kind::Unsupported`].
 pub(crate) fn check_writable(filters: &[Filter]) -> Result<()> {
-    match filters.iter().any(|filter| filter.number == BLOSC) {
-        true => {
-            let cause = "Penstock reads it, and does not write it: use \"shuffle+zstd\"";
-            Err(Error::new(Kind::Unsupported, "filtering by Blosc", cause))
+    let is_read_only = |filter: &Filter| {
+        let mut known = READ_ONLY.iter();
+        known.find(|(_, number)| *number == filter.number)
+    };
+    match filters.iter().find_map(is_read_only) {
+        Some((word, _)) => {
+            let cause = "Penstock reads it, and does not write it: use \"shuffle+zstd\", or \
+                \"shuffle+deflate\", which every HDF5 library reads";
+            let doing = format!("filtering by {word:?}");
+            Err(Error::new(Kind::Unsupported, doing, cause))
         }
-        false => Ok(()),
+        None => Ok(()),
     }
+}
+
+/// Whether the library that is built in decodes chunks of these filters.
+pub(crate) fn are_in_library(filters: &[Filter]) -> bool {
+    let known = [
+        Filter::DEFLATE,
+        Filter::SHUFFLE,
+        Filter::FLETCHER32,
+        NBIT,
+        SCALE_OFFSET,
+        LZF,
+    ];
+    filters.iter().all(|filter| known.contains(&filter.number))
+}
+
+/// The names of the filters that have no word.
+pub(crate) fn names_of_unknown(filters: &[Filter]) -> Vec<String> {
+    let unknown = filters.iter().filter(|filter| word(filter).is_none());
+    let name = |filter: &Filter| {
+        let mut known = UNKNOWN.iter();
+        match known.find(|(number, _)| *number == filter.number) {
+            Some((_, name)) => (*name).to_string(),
+            None => format!("number {}", filter.number),
+        }
+    };
+    unknown.map(name).collect()
 }
 
 /// The words for filters; `None` where one has no word.
 pub(crate) fn words(filters: &[Filter]) -> Option<String> {
-    let word = |filter: &Filter| {
-        let first = filter.parameters.first().copied();
-        match filter.number {
-            Filter::SHUFFLE => Some("shuffle".to_string()),
-            Filter::FLETCHER32 => Some("fletcher32".to_string()),
-            Filter::DEFLATE => Some(format!("deflate:{}", first.unwrap_or(DEFLATE_LEVEL))),
-            ZSTD => {
-                let level = first.map_or(ZSTD_LEVEL, u32::cast_signed);
-                Some(format!("zstd:{level}"))
-            }
-            BZIP2 => Some(format!("bzip2:{}", first.unwrap_or(BZIP2_LEVEL))),
-            BLOSC => Some("blosc".to_string()),
-            _ => None,
-        }
-    };
     let words: Option<Vec<String>> = filters.iter().map(word).collect();
     match words?.join("+") {
         none if none.is_empty() => Some("none".to_string()),
         words => Some(words),
     }
+}
+
+fn word(filter: &Filter) -> Option<String> {
+    let first = filter.parameters.first().copied();
+    Some(match filter.number {
+        Filter::SHUFFLE => "shuffle".to_string(),
+        Filter::FLETCHER32 => "fletcher32".to_string(),
+        Filter::DEFLATE => format!("deflate:{}", first.unwrap_or(DEFLATE_LEVEL)),
+        ZSTD => format!("zstd:{}", first.map_or(ZSTD_LEVEL, u32::cast_signed)),
+        BZIP2 => format!("bzip2:{}", first.unwrap_or(BZIP2_LEVEL)),
+        number => {
+            let mut known = READ_ONLY.iter();
+            known.find(|(_, known)| *known == number)?.0.to_string()
+        }
+    })
 }
 
 /// The codecs of Zarr for filters, one a filter, in JSON; `None` where there is no codec for one.
@@ -159,6 +220,29 @@ mod tests {
     use super::*;
 
     #[test]
+    fn filters_that_are_only_read_have_words_and_are_not_written() {
+        for (word, is_in_library) in [
+            ("blosc", false),
+            ("lzf", true),
+            ("shuffle+nbit+deflate:4", true),
+            ("scaleoffset+fletcher32", true),
+        ] {
+            let filters = parse(word, ElementType::F4).unwrap();
+            assert_eq!(words(&filters).as_deref(), Some(word));
+            assert_eq!(are_in_library(&filters), is_in_library, "{word}");
+            let error = check_writable(&filters).unwrap_err();
+            assert!(error.kind == Kind::Unsupported, "{error}");
+        }
+        let of = |number| Filter {
+            number,
+            parameters: Vec::new(),
+        };
+        let unknown = [of(Filter::SHUFFLE), of(32008), of(77)];
+        assert_eq!(words(&unknown), None);
+        assert_eq!(names_of_unknown(&unknown), ["bitshuffle", "number 77"]);
+    }
+
+    #[test]
     fn words_and_filters_say_the_same() {
         for (given, full) in [
             ("", "none"),
@@ -167,6 +251,7 @@ mod tests {
             ("deflate:9+fletcher32", "deflate:9+fletcher32"),
             ("zstd", "zstd:3"),
             ("shuffle+zstd:-5", "shuffle+zstd:-5"),
+            ("blosc", "blosc"),
         ] {
             let filters = parse(given, ElementType::F4).unwrap();
             assert_eq!(words(&filters).as_deref(), Some(full));
@@ -178,7 +263,8 @@ mod tests {
         }
         for text in [
             "+",
-            "lzf",
+            "lzf:3",
+            "szip",
             "deflate:10",
             "deflate:-1",
             "shuffle:4",

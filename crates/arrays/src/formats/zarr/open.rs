@@ -41,7 +41,7 @@ impl Location {
             )));
         }
         Ok(match layout {
-            Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
+            Layout::Plain(layout) => Arc::new(plain::Writer::new(chunks, layout, way)),
             Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
             Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
         })

@@ -26,17 +26,17 @@ const OPEN_MAX: usize = 16;
 /// Writes blocks of chunks.
 pub(super) struct Writer {
     chunks: Chunks,
-    fill: Vec<u8>,
+    layout: Plain,
     way: AccessMode,
     open: Open<DataFile>,
     written: ChunkFiles,
 }
 
 impl Writer {
-    pub(super) fn new(chunks: Chunks, fill: Vec<u8>, way: AccessMode) -> Self {
+    pub(super) fn new(chunks: Chunks, layout: Plain, way: AccessMode) -> Self {
         Self {
             chunks,
-            fill,
+            layout,
             way,
             open: Open::new(OPEN_MAX),
             written: ChunkFiles::default(),
@@ -48,10 +48,11 @@ impl Writer {
     fn create(&self, object: u64, path: &Path) -> Result<DataFile> {
         let bytes = self.chunks.bytes(object);
         let base = self.chunks.open_base(object)?;
-        if base.is_none() && self.fill.iter().any(|&byte| byte != 0) {
+        if base.is_none() && self.layout.fill.iter().any(|&byte| byte != 0) {
             let filled = || {
                 let mut filled = vec![0; exact::<usize>(bytes)];
-                fill(&mut filled, &self.fill);
+                fill(&mut filled, &self.layout.fill);
+                dtype::swap(&mut filled, self.layout.swap_width);
                 filled
             };
             self.written.create_filled(&self.chunks, object, filled)?;
@@ -110,7 +111,8 @@ impl Medium for Writer {
             Some(file) => file,
             None => self.create_bare(block.object, &path)?,
         };
-        file.write_at(data, 0, &path)?;
+        let data = dtype::swapped(data, self.layout.swap_width);
+        file.write_at(&data, 0, &path)?;
         self.written.closed(block.object, &path, file.into_file())
     }
 
@@ -127,7 +129,8 @@ impl Medium for Writer {
         let (file, given_up) = self
             .open
             .get(block.object, || self.create(block.object, &path))?;
-        file.write_at(data, self.chunks.offset(block) + offset, &path)?;
+        let data = dtype::swapped(data, self.layout.swap_width);
+        file.write_at(&data, self.chunks.offset(block) + offset, &path)?;
         self.close(given_up)
     }
 
@@ -140,10 +143,11 @@ impl Medium for Writer {
             None => self.chunks.open_base(block.object)?,
         };
         match found {
-            None => fill(data, &self.fill),
+            None => fill(data, &self.layout.fill),
             Some((file, path)) => {
                 let file = DataFile::new(file, self.way, &path)?;
                 file.read_at(data, self.chunks.offset(block) + offset, &path)?;
+                dtype::swap(data, self.layout.swap_width);
             }
         }
         Ok(())

@@ -227,7 +227,8 @@ impl GroupInFile {
         let dataset = self.mark.dataset(name);
         let (mut schema, form) = describe::outline(opened, &self.path, &dataset)?;
         let Form::Placed(mut location) = form else {
-            unreachable!("a dataset is placed in its file");
+            let cause = format!("another program has stored {dataset} in another way");
+            return Err(self.refused(&cause));
         };
         let start = self.record.length(name).unwrap_or(0);
         schema.shape[0] = start + rows;
