@@ -29,6 +29,7 @@ use super::pending::Pending;
 use super::place::Place;
 use crate::ArraySchema;
 use crate::dtype::ByteOrder;
+use crate::formats::references::only_read;
 use crate::formats::sidecar::Sidecar;
 use crate::formats::spread::{SpreadArray, of_server};
 use crate::formats::{Form, Target, flat, parts, zarr};
@@ -50,6 +51,7 @@ impl Pending {
             Form::Flat(location) => change_file(path, location),
             Form::Parts(location) => change_parts(&of_server(path, 0), stored.schema(), location),
             Form::Placed(_) => change_dataset(stored),
+            Form::Referred(location) => Err(only_read(location.path())),
         }
     }
 }
