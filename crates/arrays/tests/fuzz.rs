@@ -297,7 +297,8 @@ fn run(stores: &Stores, seed: u64) {
     let all_files = files(&all);
     let is_metadata = |file: &&PathBuf| {
         let name = file.file_name().unwrap().to_string_lossy();
-        name.starts_with('.') || name.contains("json") || name.contains("record")
+        let words = ["json", "record", "refs"];
+        name.starts_with('.') || words.iter().any(|word| name.contains(word))
     };
     let metadata: Vec<_> = all_files.iter().filter(is_metadata).collect();
     let file = match chance.below(4) {

@@ -1,6 +1,8 @@
 //! A set of references: its keys, and the chunks of its arrays.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -34,9 +36,21 @@ pub(crate) struct References {
     keys: BTreeMap<String, Reference>,
     /// The number of chunks in a Parquet table, if there are tables.
     record_size: Option<u64>,
+    /// The references of the chunks of arrays that were opened: many calls may read one array.
+    opened: Mutex<BTreeMap<String, Arc<ChunkReferences>>>,
 }
 
 impl References {
+    fn new(home: &Path, keys: BTreeMap<String, Reference>, files: FileNames) -> Self {
+        Self {
+            home: home.to_path_buf(),
+            files,
+            keys,
+            record_size: None,
+            opened: Mutex::default(),
+        }
+    }
+
     /// The reference set in which a path leads, and the path of a node there, without slashes at
     /// its ends; `None` if the path leads to no such set.
     ///
@@ -102,12 +116,7 @@ impl References {
         let Some((keys, files)) = json::parse(&text, home)? else {
             return Ok(None);
         };
-        let mut set = Self {
-            home: home.to_path_buf(),
-            files,
-            keys,
-            record_size: None,
-        };
+        let mut set = Self::new(home, keys, files);
         if let Some(consolidated) = set.json(METADATA)? {
             set.add_metadata(&consolidated);
         }
@@ -130,10 +139,8 @@ impl References {
             )
         })?;
         let mut set = Self {
-            home: home.to_path_buf(),
-            files: FileNames::default(),
-            keys: BTreeMap::new(),
             record_size: Some(number),
+            ..Self::new(home, BTreeMap::new(), FileNames::default())
         };
         set.add_metadata(&json);
         Ok(Some(set))
@@ -212,6 +219,20 @@ impl References {
         array: &str,
         objects: u64,
         number_of: impl Fn(&str) -> Option<u64>,
+    ) -> Result<Arc<ChunkReferences>> {
+        if let Some(known) = lock(&self.opened).get(array) {
+            return Ok(known.clone());
+        }
+        let found = Arc::new(self.find_chunks(array, objects, number_of)?);
+        lock(&self.opened).insert(array.to_string(), found.clone());
+        Ok(found)
+    }
+
+    fn find_chunks(
+        &self,
+        array: &str,
+        objects: u64,
+        number_of: impl Fn(&str) -> Option<u64>,
     ) -> Result<ChunkReferences> {
         let prefix = prefix_of(array);
         let mut chunks = Vec::new();
@@ -280,19 +301,18 @@ fn stamp_of(home: &Path) -> Result<Option<(String, bool)>> {
         let about = place.below(METADATA)?.about()?;
         return Ok(about.map(|about| (format!("{about:?}"), true)));
     }
+    let stamp = |found: &Metadata| {
+        let (written, number) = (found.modified().ok(), found.ino());
+        format!("{written:?} {number} {}", found.len())
+    };
     let Ok(found) = std::fs::metadata(home) else {
         return Ok(None);
     };
     if found.is_file() {
-        return Ok(Some((
-            format!("{:?} {}", found.modified().ok(), found.len()),
-            false,
-        )));
+        return Ok(Some((stamp(&found), false)));
     }
-    let metadata = std::fs::metadata(home.join(METADATA));
-    Ok(metadata
-        .ok()
-        .map(|meta| (format!("{:?} {}", meta.modified().ok(), meta.len()), true)))
+    let metadata = std::fs::metadata(home.join(METADATA)).ok();
+    Ok(metadata.map(|found| (stamp(&found), true)))
 }
 
 /// The text that changes when the references at `home` change.
@@ -343,9 +363,9 @@ mod tests {
             &format!("\u{feff} {refs}"),
         ] {
             let set = set(text).unwrap().unwrap();
-            let (files, chunks) = set.chunks("u", 9, number_of).unwrap();
+            let (files, chunks) = &*set.chunks("u", 9, number_of).unwrap();
             let above = set.home().parent().unwrap();
-            assert_eq!(files, [above.join("x"), above.join("y")]);
+            assert_eq!(*files, [above.join("x"), above.join("y")]);
             let part = Reference::Part {
                 file: 1,
                 at: 3,
@@ -357,7 +377,7 @@ mod tests {
                 (2, Reference::File(0)),
                 (4, part),
             ];
-            assert_eq!(chunks, expected);
+            assert_eq!(*chunks, expected);
             assert_eq!(
                 set.json(".zgroup").unwrap(),
                 Some(serde_json::json!({"zarr_format": 2}))

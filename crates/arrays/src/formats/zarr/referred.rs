@@ -42,12 +42,13 @@ impl Location {
     ) -> Result<Self> {
         let (_, own) = array.open(0, schema)?;
         let number_of = |key: &str| own.number_of(key);
-        let (files, references) = set.chunks(path, schema.objects(), number_of)?;
+        let chunks = set.chunks(path, schema.objects(), number_of)?;
+        let (files, references) = &*chunks;
         Ok(Self {
             array,
             home: set.home().to_path_buf(),
-            files,
-            references,
+            files: files.clone(),
+            references: references.clone(),
         })
     }
 
