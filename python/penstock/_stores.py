@@ -101,7 +101,8 @@ def copy(
     ----------
     source : path
         A Zarr array or group (format 2 or 3), an HDF5 or NetCDF-4 file, or a group or dataset of
-        one (`run.h5:/fields/u`), a `.npy` file, a raw file, or a directory of parts.
+        one (`run.h5:/fields/u`), references of kerchunk (`refs.json`), a `.npy` file, a raw file,
+        or a directory of parts.
     target : path
         What is made of it. Of a group a group with all that is in it: arrays, groups, attributes,
         checkpoints, in Zarr's format 3. Of a Zarr array that is in no group the same. Of any other
@@ -409,7 +410,8 @@ def ls(path: Path) -> list[Node]:
     Parameters
     ----------
     path : path
-        An array of any form, a Zarr group, or an HDF5 file or group of one.
+        An array of any form, a Zarr group, an HDF5 file or group of one, or references of
+        kerchunk.
 
     Returns
     -------

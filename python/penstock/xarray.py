@@ -46,7 +46,7 @@ class Backend(BackendEntrypoint):
     """Backend is the engine `penstock` of `xarray.open_dataset`.
 
     It opens Zarr groups of both formats, Penstock's own among them, groups of HDF5 and NetCDF-4
-    files, and arrays of any other form as a data set of one variable.
+    files, references of kerchunk, and arrays of any other form as a data set of one variable.
 
     Raises
     ------

@@ -10,6 +10,7 @@
 //! | `placed` | chunks at places within one file as a medium |
 //! | `parts` | one file for each part of a distribution as a medium |
 //! | `record` | the record that Penstock keeps in a group |
+//! | `references` | references of kerchunk to chunks in files of others |
 //! | `room` | room at the end of a file, which several servers take |
 //! | `sidecar` | the JSON file that describes a raw file or a directory of parts |
 //! | [`spread`] | a store that has a part on the disks of each server |
@@ -25,6 +26,7 @@ pub(crate) mod hdf5;
 pub(crate) mod parts;
 pub(crate) mod placed;
 pub(crate) mod record;
+pub(crate) mod references;
 pub(crate) mod room;
 pub(crate) mod sidecar;
 mod sparse;

@@ -9,10 +9,14 @@ mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cases::{Chance, save_group};
 use common::{chunks, forms, listed, place, read_stored, schema, values, write};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::groups::{Catalog, describe, list, open, verify};
 use penstock_arrays::{ElementType, Fill, Storage, Target};
@@ -50,6 +54,8 @@ impl Stores {
             write(&root(), &schema, &values(&schema, 1)).unwrap();
         }
         second_format(&root());
+        references(&root());
+        tables(&root());
         for codec in ["none", "zstd+crc32c"] {
             for disk in [
                 chunks(&[4, 3], None, codec),
@@ -79,6 +85,73 @@ fn second_format(path: &Path) {
     fs::write(path.join("u/.zarray"), metadata.to_string()).unwrap();
     fs::write(path.join("u/.zattrs"), r#"{"_FillValue": -9.5}"#).unwrap();
     fs::write(path.join("u/0.0"), [0x78, 0x9c, 3, 0, 0, 0, 0, 1]).unwrap();
+}
+
+/// The keys of a reference set, each with what is there: metadata, or a file, an offset and a
+/// length.
+fn keys() -> Value {
+    let metadata = json!({
+        "zarr_format": 2, "shape": [8, 6], "chunks": [4, 3], "dtype": ">f8", "order": "C",
+        "compressor": null, "filters": null, "fill_value": "NaN", "dimension_separator": ".",
+    });
+    json!({
+        ".zgroup": {"zarr_format": 2},
+        "u/.zarray": metadata,
+        "u/.zattrs": {"_ARRAY_DIMENSIONS": ["y", "x"]},
+        "u/0.0": ["values", 0, 96],
+        "u/0.1": ["values", 7, 96],
+        "u/1.1": "base64:".to_string() + &"AAAA".repeat(32),
+    })
+}
+
+/// References in a JSON file.
+fn references(path: &Path) {
+    let set = json!({"version": 1, "templates": {"a": "b"}, "refs": keys()});
+    fs::write(path, set.to_string()).unwrap();
+    fs::write(path.with_file_name("values"), [1; 103]).unwrap();
+}
+
+/// References in Parquet tables.
+fn tables(path: &Path) {
+    let mut metadata = keys();
+    let nodes = metadata.as_object_mut().unwrap();
+    nodes.retain(|key, _| key.contains(".z"));
+    let set = json!({"record_size": 2, "metadata": metadata});
+    fs::create_dir_all(path.join("u")).unwrap();
+    fs::write(path.join(".zmetadata"), set.to_string()).unwrap();
+    fs::write(path.with_file_name("values"), [1; 103]).unwrap();
+    for number in 0..2 {
+        let schema = "message table { optional binary path (UTF8); required int64 offset;
+            required int64 size; optional binary raw; }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let file = fs::File::create(path.join(format!("u/refs.{number}.parq"))).unwrap();
+        let mut table = SerializedFileWriter::new(file, schema, Default::default()).unwrap();
+        let mut rows = table.next_row_group().unwrap();
+        let (levels, name) = (&[1, 0][..], [ByteArray::from("values")]);
+        let raw = [ByteArray::from(vec![7; 96])];
+        let mut column = rows.next_column().unwrap().unwrap();
+        column
+            .typed::<ByteArrayType>()
+            .write_batch(&name, Some(levels), None)
+            .unwrap();
+        column.close().unwrap();
+        for numbers in [[3, 0], [96, 0]] {
+            let mut column = rows.next_column().unwrap().unwrap();
+            column
+                .typed::<Int64Type>()
+                .write_batch(&numbers, None, None)
+                .unwrap();
+            column.close().unwrap();
+        }
+        let mut column = rows.next_column().unwrap().unwrap();
+        column
+            .typed::<ByteArrayType>()
+            .write_batch(&raw, Some(&[0, 1]), None)
+            .unwrap();
+        column.close().unwrap();
+        rows.close().unwrap();
+        table.close().unwrap();
+    }
 }
 
 /// All files below a directory.
@@ -224,7 +297,8 @@ fn run(stores: &Stores, seed: u64) {
     let all_files = files(&all);
     let is_metadata = |file: &&PathBuf| {
         let name = file.file_name().unwrap().to_string_lossy();
-        name.starts_with('.') || name.contains("json") || name.contains("record")
+        let words = ["json", "record", "refs"];
+        name.starts_with('.') || words.iter().any(|word| name.contains(word))
     };
     let metadata: Vec<_> = all_files.iter().filter(is_metadata).collect();
     let file = match chance.below(4) {

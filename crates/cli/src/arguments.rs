@@ -318,7 +318,8 @@ pub(crate) struct Gather {
 #[derive(Args)]
 pub(crate) struct Copy {
     /// A Zarr array or group (format 2 or 3) with all of its nodes, an HDF5 or NetCDF-4 file, or a
-    /// group or dataset of one (run.h5:/fields/u), a .npy file, a raw file, or a directory of parts
+    /// group or dataset of one (run.h5:/fields/u), references of kerchunk (refs.json), a .npy file,
+    /// a raw file, or a directory of parts
     pub(crate) source: PathBuf,
     /// The copy: a node of the same kind in Zarr's format 3, an array of a Zarr group that exists,
     /// or a file: of HDF5 if its name ends in .h5, .hdf5 or .he5, of NetCDF-4 if in .nc or .nc4

@@ -9,6 +9,7 @@ use penstock_layout::{Block, DiskSchema};
 use penstock_machines::{DeviceId, Medium};
 use serde::{Deserialize, Serialize};
 
+use super::references::{self, only_read};
 use super::sparse::Sparse;
 use super::spread::{self, SpreadArray};
 use super::sums::{CheckMedium, SumMedium};
@@ -57,6 +58,8 @@ pub(crate) enum Form {
     Placed(placed::Location),
     /// A dataset that the HDF5 library reads.
     Library(hdf5::library::Location),
+    /// A Zarr array whose chunks are in files of others.
+    Referred(zarr::Referred),
 }
 
 impl Target {
@@ -69,7 +72,7 @@ impl Target {
             server: (0, 1),
             process: None,
         };
-        let place = Place::of(target.path()).ok().flatten();
+        let place = Place::of(target.data_path()).ok().flatten();
         let is_own = place.is_some_and(|place| !place.is_shared());
         Self {
             process: is_own.then(std::process::id),
@@ -77,9 +80,17 @@ impl Target {
         }
     }
 
-    /// Whether the array is in a bucket.
+    /// Whether the elements are in a bucket.
     pub(crate) fn is_in_bucket(&self) -> bool {
-        is_url(self.path())
+        is_url(self.data_path())
+    }
+
+    /// The file, directory or bucket of the elements.
+    fn data_path(&self) -> &Path {
+        match &self.form {
+            Form::Referred(location) => location.data_path(),
+            _ => self.path(),
+        }
     }
 
     pub(crate) fn form(&self) -> &Form {
@@ -168,7 +179,7 @@ impl Target {
         }
         let path = match self.spread() {
             Some(of) => of.of_server(self.server.0),
-            None => self.path().to_path_buf(),
+            None => self.data_path().to_path_buf(),
         };
         let missing = || {
             Error::new(
@@ -182,7 +193,7 @@ impl Target {
 
     /// The service that has the target's bucket.
     fn service(&self) -> Result<DeviceId> {
-        let path = self.path();
+        let path = self.data_path();
         let refused = |cause| Err(Error::new(Kind::Unsupported, "opening", cause).at(path));
         if self.process.is_some_and(|own| own != std::process::id()) {
             return refused("it is in the memory of one process, and the job has several");
@@ -206,6 +217,7 @@ impl Target {
             Form::Parts(location) => location.open_write(self.server.0, schema, self.way)?,
             Form::Placed(location) => location.open_write(schema, self.way)?,
             Form::Library(location) => return Err(location.refused()),
+            Form::Referred(location) => return Err(only_read(location.path())),
         };
         let medium = match &self.leaves_out {
             Some(fill) => Arc::new(Sparse::new(medium, fill.clone())),
@@ -229,6 +241,7 @@ impl Target {
             Form::Parts(location) => location.open_read(self.server, schema, self.way)?,
             Form::Placed(location) => location.open_read(schema, self.way)?,
             Form::Library(location) => location.open_read(hdf5::describe::open(&location.file)?)?,
+            Form::Referred(location) => location.open_read(schema, self.way)?,
         };
         let Checksums::Compare(known) = &self.checksums else {
             return Ok(medium);
@@ -270,6 +283,7 @@ impl Target {
             Form::Parts(location) => location.open_update(self.server, schema, self.way)?,
             Form::Placed(location) => location.open_write(schema, self.way)?,
             Form::Library(location) => return Err(location.refused()),
+            Form::Referred(location) => return Err(only_read(location.path())),
         };
         Ok(Arc::new(UpdateMedium::new(medium)))
     }
@@ -280,6 +294,7 @@ impl Target {
             Form::Zarr(location) => location.form.fill(),
             Form::Placed(location) => location.fill.bytes().to_vec(),
             Form::Library(location) => location.fill.bytes().to_vec(),
+            Form::Referred(location) => location.fill(),
             Form::Flat(_) | Form::Parts(_) => Vec::new(),
         }
     }
@@ -292,6 +307,7 @@ impl Target {
             Form::Parts(location) => location.directory(),
             Form::Placed(location) => &location.file,
             Form::Library(location) => &location.file,
+            Form::Referred(location) => location.path(),
         }
     }
 
@@ -308,6 +324,7 @@ impl Target {
             Form::Parts(location) => Ok(location.place_of(schema, block)),
             Form::Placed(location) => Ok(location.place_of(schema, block)),
             Form::Library(location) => Ok((location.file.clone(), None)),
+            Form::Referred(location) => location.place_of(schema, block),
         }
     }
 
@@ -317,6 +334,9 @@ impl Target {
     /// # Errors
     /// When that file is missing, or the error of the service that has it.
     pub fn stamp(&self) -> Result<String> {
+        if let Form::Referred(location) = &self.form {
+            return references::stamp(&location.home);
+        }
         if let Some(place) = Place::of(&self.path().join("zarr.json"))? {
             return Ok(format!("{} {:?}", self.path().display(), place.about()?));
         }
@@ -326,6 +346,7 @@ impl Target {
             Form::Parts(location) => location.schema_file(),
             Form::Placed(location) => location.file.clone(),
             Form::Library(location) => location.file.clone(),
+            Form::Referred(location) => location.home.clone(),
         };
         let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "looking at", &path))?;
         let written = meta.modified().ok();
@@ -337,7 +358,7 @@ impl Target {
         match &self.form {
             Form::Zarr(location) => location.spread.as_ref(),
             Form::Parts(location) => location.spread.as_ref(),
-            Form::Flat(_) | Form::Placed(_) | Form::Library(_) => None,
+            Form::Flat(_) | Form::Placed(_) | Form::Library(_) | Form::Referred(_) => None,
         }
     }
 
@@ -345,7 +366,7 @@ impl Target {
         match &mut self.form {
             Form::Zarr(location) => location.spread.as_mut(),
             Form::Parts(location) => location.spread.as_mut(),
-            Form::Flat(_) | Form::Placed(_) | Form::Library(_) => None,
+            Form::Flat(_) | Form::Placed(_) | Form::Library(_) | Form::Referred(_) => None,
         }
     }
 

@@ -10,7 +10,8 @@
 //! | `chunks` | the files of the chunks of an array, or of rows of one |
 //! | `open` | opens an array's chunks for reading or writing |
 //! | `plain`, `encoded`, `shards` | the three layouts of chunks as media |
-//! | `objects` | chunks that are objects in a bucket |
+//! | `objects` | chunks that are objects in a bucket, or are read as these are |
+//! | `referred` | chunks in files of others, to which references lead |
 //! | `shard_update` | changes sub-chunks of shards that are there |
 //! | `shard_form` | the encoding of sub-chunks and indexes of shards |
 //! | `coder` | one codec chain with all of its arguments |
@@ -39,6 +40,7 @@ pub mod node;
 mod objects;
 mod open;
 mod plain;
+mod referred;
 pub(crate) mod second;
 mod shard_form;
 mod shard_update;
@@ -52,3 +54,4 @@ pub(crate) use grid::{is_same_grid, rows_of_chunk};
 pub(crate) use metadata::{ChunkForm, Metadata, array_json, group_json};
 pub use node::{Kind, Node};
 pub(crate) use plain::read_only;
+pub(crate) use referred::Location as Referred;

@@ -159,7 +159,7 @@ pub fn list(path: &Path) -> Result<Vec<Entry>> {
         return Ok(entries);
     }
     let first = of_server(&path, 0);
-    let node = match Node::read(&first) {
+    let node = match Node::find(&first) {
         Ok(node) => node,
         Err(error) => {
             return Ok(vec![Entry {

@@ -6,6 +6,7 @@
 //! | a directory with Penstock's `schema.json` | parts |
 //! | a file with a sidecar: a schema of Penstock in the file of the same name and `.json` | raw |
 //! | a file with the first bytes of `.npy` files | NumPy's |
+//! | a file or directory with references | the Zarr arrays there |
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -78,6 +79,11 @@ impl StoredArray {
         }
         let path = absolute(path)?;
         if let Some((file, dataset)) = hdf5::name::split(&path) {
+            if !hdf5::describe::is_hdf5_file(&file)
+                && let Some(node) = Node::find(&path)?
+            {
+                return open_node(&node, name, lengths);
+            }
             return open_dataset(&file, &dataset, name);
         }
         if is_template(&path) {
@@ -85,7 +91,15 @@ impl StoredArray {
             stored.target.move_to(&path);
             return Ok(stored);
         }
-        let found = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
+        let found = match std::fs::metadata(&path) {
+            Ok(found) => found,
+            Err(error) => {
+                // The path of an array in references is none of the file system.
+                let node = Node::find(&path)?;
+                let node = node.ok_or_else(|| Error::io(&error, "opening", &path))?;
+                return open_node(&node, name, lengths);
+            }
+        };
         if found.is_dir() {
             return open_directory(&path, name, lengths);
         }
@@ -118,6 +132,7 @@ impl StoredArray {
             || hdf5::name::split(path).is_some()
             || begins_as_npy(path).unwrap_or(false)
             || hdf5::describe::is_hdf5_file(path)
+            || !matches!(Node::find(path), Ok(None))
     }
 
     /// Opens a raw file whose shape and element type the caller knows. Without a sidecar, the file
@@ -328,6 +343,9 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     if hdf5::describe::is_hdf5_file(path) {
         return open_dataset(path, "", name);
     }
+    if let Some(node) = Node::find(path)? {
+        return open_node(&node, name, &|_, _| Ok(None));
+    }
     sidecar?;
     let cause = format!(
         "it is neither Zarr nor .npy, and no schema is beside it at {}: a raw file can be opened \
@@ -381,23 +399,8 @@ fn open_npy(path: &Path, name: Option<&str>) -> Result<StoredArray> {
 }
 
 fn open_directory(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Result<StoredArray> {
-    if let Some(node) = Node::read(path)? {
-        if node.kind() == zarr::Kind::Group {
-            return open_in_group(&node, name, lengths);
-        }
-        let own = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.is_some_and(|name| name != own) {
-            return Err(no_such_array(
-                path,
-                name.unwrap_or_default(),
-                &[own.into_owned()],
-            ));
-        }
-        let length = path
-            .parent()
-            .map(|group| lengths(group, &own))
-            .transpose()?;
-        return open_array(&node, &own, length.flatten());
+    if let Some(node) = Node::find(path)? {
+        return open_node(&node, name, lengths);
     }
     if let Some(sidecar) = Sidecar::read(&path.join("schema.json"))? {
         let own = sidecar.array.name.clone();
@@ -414,6 +417,27 @@ fn open_directory(path: &Path, name: Option<&str>, lengths: Lengths<'_>) -> Resu
     Err(Error::new(Kind::Unsupported, "opening", cause).at(path))
 }
 
+/// Opens the array that a node is, or has.
+fn open_node(node: &Node, name: Option<&str>, lengths: Lengths<'_>) -> Result<StoredArray> {
+    if node.kind() == zarr::Kind::Group {
+        return open_in_group(node, name, lengths);
+    }
+    let path = node.directory();
+    let own = path.file_name().unwrap_or_default().to_string_lossy();
+    if name.is_some_and(|name| name != own) {
+        return Err(no_such_array(
+            path,
+            name.unwrap_or_default(),
+            &[own.into_owned()],
+        ));
+    }
+    let length = path
+        .parent()
+        .map(|group| lengths(group, &own))
+        .transpose()?;
+    open_array(node, &own, length.flatten())
+}
+
 fn no_such_array(path: &Path, name: &str, there: &[String]) -> Error {
     let there = if there.is_empty() {
         "none".to_string()
@@ -427,7 +451,7 @@ fn no_such_array(path: &Path, name: &str, there: &[String]) -> Error {
 fn open_in_group(group: &Node, name: Option<&str>, lengths: Lengths<'_>) -> Result<StoredArray> {
     let path = group.directory();
     if let Some(name) = name {
-        return match Node::read(&path.join(name))? {
+        return match group.child(name)? {
             Some(node) if node.kind() == zarr::Kind::Array => {
                 open_array(&node, name, lengths(path, name)?)
             }
@@ -458,12 +482,21 @@ fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<StoredArra
     let metadata = Metadata::parse(json, file)?;
     let mut schema = metadata.schema(name, node.attributes()?);
     // The root finds metadata that do not fit together here, before every server would.
-    metadata.disk_schema(1).map_err(|e| e.at(file))?;
+    let disk = metadata.disk_schema(1).map_err(|e| e.at(file))?;
     metadata.check().map_err(|e| e.at(file))?;
+    let location = zarr::Location::new(node.directory().to_path_buf(), metadata.chunk_form());
+    if let Some((set, path)) = node.references() {
+        let referred = zarr::Referred::new(set, path, location, &disk)?;
+        return Ok(StoredArray {
+            schema,
+            target: Target::new(formats::Form::Referred(referred)),
+            form: Form::Zarr(Box::new(metadata)),
+        });
+    }
     let spread = Spread::of_mark(schema.attributes.remove(SPREAD), file)?;
     let location = zarr::Location {
         spread: spread.map(|spread| SpreadArray::new(name, spread)),
-        ..zarr::Location::new(node.directory().to_path_buf(), metadata.chunk_form())
+        ..location
     };
     Ok(StoredArray {
         schema,

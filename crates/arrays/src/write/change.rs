@@ -29,6 +29,7 @@ use super::pending::Pending;
 use super::place::Place;
 use crate::ArraySchema;
 use crate::dtype::ByteOrder;
+use crate::formats::references::only_read;
 use crate::formats::sidecar::Sidecar;
 use crate::formats::spread::{SpreadArray, of_server};
 use crate::formats::{Form, Target, flat, parts, zarr};
@@ -51,6 +52,7 @@ impl Pending {
             Form::Parts(location) => change_parts(&of_server(path, 0), stored.schema(), location),
             Form::Placed(_) => change_dataset(stored),
             Form::Library(location) => Err(location.refused()),
+            Form::Referred(location) => Err(only_read(location.path())),
         }
     }
 }

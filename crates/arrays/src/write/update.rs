@@ -14,6 +14,7 @@ use super::change::metadata_of;
 use super::checks::{check_not_in_checkpoints, check_not_saved, is_in_group, resolve};
 use super::lease::Lease;
 use crate::formats::Form;
+use crate::formats::references::only_read;
 use crate::formats::spread::of_server;
 use crate::fs::temporary::Temporary;
 use crate::read::StoredArray;
@@ -40,10 +41,13 @@ impl StoredArray {
     /// checkpoint: checksums of these are recorded; [`penstock_engine::Kind::Busy`] when another
     /// job writes the array, or has it open to be changed.
     pub fn updatable(&self, path: &Path) -> Result<Updatable> {
-        if let Some(place) = Place::of(self.target().path())? {
+        let form = self.target().form();
+        if !matches!(form, Form::Referred(_))
+            && let Some(place) = Place::of(self.target().path())?
+        {
             return lease(&place);
         }
-        let (beside, name, target) = match self.target().form() {
+        let (beside, name, target) = match form {
             Form::Zarr(location) => {
                 let array = resolve(&location.directory)?;
                 location.check_updatable()?;
@@ -62,6 +66,7 @@ impl StoredArray {
                 of_itself(resolve(&location.file)?)
             }
             Form::Library(location) => return Err(location.refused()),
+            Form::Referred(location) => return Err(only_read(location.path())),
             Form::Parts(_) => of_itself(resolve(&of_server(path, 0))?),
         };
         let _held = Temporary::create(&beside, name.as_deref(), &target)?;

@@ -9,7 +9,7 @@
 //! | any one array, row-major | a file |
 //! | any of these | an HDF5 or NetCDF-4 file, or a group or dataset of one |
 //!
-//! An HDF5 file, or a group of one, is a source as a Zarr group is.
+//! An HDF5 file, or a group of one, is a source as a Zarr group is, and so are references.
 //!
 //! The record that Penstock keeps in a group is left out: a copy is a Zarr hierarchy, and
 //! checkpoints are groups of it.
@@ -130,7 +130,7 @@ impl Contents {
         of_hdf5: Option<&SourceFile>,
         options: &Options,
     ) -> Result<()> {
-        let node = Node::read(&of_server(source, 0))?;
+        let node = Node::find(&of_server(source, 0))?;
         let into_group = is_group(target);
         let is_tree = match (&node, of_hdf5) {
             (None, Some(file)) => file.is_group() && (options.arrays.len() != 1 || !into_group),

@@ -237,6 +237,31 @@ impl Chunks {
         self.key_by(&self.keys, object)
     }
 
+    /// The number of the chunk of a key; `None` if it is the key of no chunk.
+    pub(super) fn number_of(&self, key: &str) -> Option<u64> {
+        let numbers = key.strip_prefix('c').unwrap_or(key);
+        let numbers = numbers
+            .split(['/', '.'])
+            .filter(|number| !number.is_empty());
+        let index: Vec<u64> = numbers
+            .map(|number| number.parse().ok())
+            .collect::<Option<_>>()?;
+        let counts = self.schema.grid();
+        let index = match counts.len() {
+            0 => Vec::new(), // the key of one element may be a number
+            _ => index,
+        };
+        let is_inside =
+            index.len() == counts.len() && index.iter().zip(&counts).all(|(i, n)| i < n);
+        let is_own = is_inside && self.keys.encode(&index).as_str() == key;
+        is_own.then(|| {
+            index
+                .iter()
+                .zip(&counts)
+                .fold(0, |object, (i, n)| object * n + i)
+        })
+    }
+
     /// The key that a chunk has in the array that is changed, if one is.
     pub(super) fn base_key(&self, object: u64) -> Option<String> {
         let base = self.location.base.as_ref();

@@ -1,4 +1,4 @@
-//! Chunks that are objects in a bucket, as media.
+//! Chunks that are objects in a bucket, as media. Chunks of references are read in the same way.
 //!
 //! | chunks | written by | read by |
 //! |---|---|---|
@@ -10,7 +10,7 @@
 //! different blocks of one chunk may come at the same time: several workers serve a bucket.
 
 use std::borrow::Cow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use penstock_bucket::Place;
@@ -33,6 +33,54 @@ const INDEXES_MAX: usize = 64;
 /// The locks of an updater: chunks whose numbers differ by this have the same.
 const LOCKS: usize = 64;
 
+/// The stored bytes of chunks, which are moved by requests for ranges.
+pub(super) trait Stored: Send + Sync {
+    fn chunks(&self) -> &Chunks;
+
+    /// The place of a chunk, for errors.
+    fn path(&self, object: u64) -> PathBuf;
+
+    /// The bytes of a chunk; `None` if it is not stored.
+    ///
+    /// # Errors
+    /// The error of the file or the service.
+    fn whole(&self, object: u64) -> Result<Option<impl AsRef<[u8]>>>;
+
+    /// Fills `data` with a chunk's bytes from `offset` on. Gives whether the chunk is stored.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] when the chunk ends before that; else as [`Stored::whole`].
+    fn part(&self, object: u64, data: &mut [u8], offset: u64) -> Result<bool>;
+
+    /// The number of stored bytes of a chunk; `None` if it is not stored.
+    ///
+    /// # Errors
+    /// As [`Stored::whole`].
+    fn length(&self, object: u64) -> Result<Option<u64>>;
+}
+
+/// Decodes a chunk. A chunk that is not stored is of the fill value.
+fn read_chunk(stored: &impl Stored, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
+    let bytes = stored.whole(object)?;
+    match (layout, &bytes) {
+        (Layout::Plain(plain), None) => fill(data, &plain.fill),
+        (Layout::Plain(plain), Some(bytes)) => {
+            let bytes = bytes.as_ref();
+            check_bytes(bytes.len() as u64, data.len() as u64, &stored.path(object))?;
+            data.copy_from_slice(bytes);
+            dtype::swap(data, plain.swap_width);
+        }
+        (Layout::Encoded(coder), None) => fill(data, coder.fill_value.as_ne_bytes()),
+        (Layout::Encoded(coder), Some(bytes)) => {
+            let coder = stored.chunks().coder(coder, object);
+            let decoded = coder.decode(bytes.as_ref(), data);
+            decoded.map_err(|e| e.at(&stored.path(object)))?;
+        }
+        (Layout::Shards(_), _) => return Err(no_parts("reading")),
+    }
+    Ok(())
+}
+
 /// The chunks of an array in a bucket, as one server has them open.
 pub(super) struct Objects {
     chunks: Chunks,
@@ -53,43 +101,6 @@ impl Objects {
         self.home.below(&self.chunks.key(object))
     }
 
-    /// The bytes of a chunk, or of the chunk of the array that is changed, and their place; `None`
-    /// if neither is stored.
-    fn stored(&self, object: u64) -> Result<Option<(Place, impl AsRef<[u8]> + use<>)>> {
-        let base = self.chunks.base_key(object);
-        for key in [Some(self.chunks.key(object)), base].iter().flatten() {
-            let place = self.home.below(key)?;
-            if let Some((bytes, _)) = place.read()? {
-                return Ok(Some((place, bytes)));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Decodes a chunk. A chunk that is not stored is of the fill value.
-    fn read(&self, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
-        let stored = self.stored(object)?;
-        match (layout, &stored) {
-            (Layout::Plain(plain), None) => fill(data, &plain.fill),
-            (Layout::Plain(plain), Some((place, bytes))) => {
-                let bytes = bytes.as_ref();
-                check_bytes(bytes.len() as u64, data.len() as u64, place.url())?;
-                data.copy_from_slice(bytes);
-                dtype::swap(data, plain.swap_width);
-            }
-            (Layout::Encoded(coder), None) => fill(data, coder.fill_value.as_ne_bytes()),
-            (Layout::Encoded(coder), Some((place, bytes))) => {
-                let decoded = self
-                    .chunks
-                    .coder(coder, object)
-                    .decode(bytes.as_ref(), data);
-                decoded.map_err(|e| e.at(place.url()))?;
-            }
-            (Layout::Shards(_), _) => return Err(no_parts("reading")),
-        }
-        Ok(())
-    }
-
     /// Encodes and puts a chunk.
     fn write(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
         let place = self.place(object)?;
@@ -103,6 +114,35 @@ impl Objects {
             Layout::Shards(_) => return Err(no_parts("writing")),
         };
         place.write(encoded)
+    }
+}
+
+impl Stored for Objects {
+    fn chunks(&self) -> &Chunks {
+        &self.chunks
+    }
+
+    fn path(&self, object: u64) -> PathBuf {
+        self.chunks.path(object)
+    }
+
+    /// The chunk may be one of the array that is changed.
+    fn whole(&self, object: u64) -> Result<Option<impl AsRef<[u8]>>> {
+        let base = self.chunks.base_key(object);
+        for key in [Some(self.chunks.key(object)), base].iter().flatten() {
+            if let Some((bytes, _)) = self.home.below(key)?.read()? {
+                return Ok(Some(bytes));
+            }
+        }
+        Ok(None)
+    }
+
+    fn part(&self, object: u64, data: &mut [u8], offset: u64) -> Result<bool> {
+        self.place(object)?.read_part(data, offset)
+    }
+
+    fn length(&self, object: u64) -> Result<Option<u64>> {
+        Ok(self.place(object)?.about()?.map(|about| about.bytes))
     }
 }
 
@@ -165,7 +205,7 @@ impl Medium for Writer {
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
-        let read = |data: &mut [u8]| self.objects.read(&self.layout, block.object, data);
+        let read = |data: &mut [u8]| read_chunk(&self.objects, &self.layout, block.object, data);
         read_rows(&self.objects.chunks.schema, block, data, read)
     }
 
@@ -192,25 +232,25 @@ impl Medium for Writer {
 }
 
 /// Gets blocks of chunks.
-pub(super) struct Reader {
-    objects: Objects,
+pub(super) struct Reader<S> {
+    stored: S,
     layout: Layout,
     /// The indexes of shards, with the shards' lengths; `None` for a missing shard.
     indexes: Open<Option<(Vec<u64>, u64)>>,
 }
 
-impl Reader {
-    pub(super) fn new(objects: Objects, layout: Layout) -> Self {
+impl<S: Stored> Reader<S> {
+    pub(super) fn new(stored: S, layout: Layout) -> Self {
         Self {
-            objects,
+            stored,
             layout,
             indexes: Open::new(INDEXES_MAX),
         }
     }
 
     fn read_plain(&self, block: &Block, data: &mut [u8], plain: &Plain) -> Result<()> {
-        let place = self.objects.place(block.object)?;
-        match place.read_part(data, self.objects.chunks.offset(block))? {
+        let offset = self.stored.chunks().offset(block);
+        match self.stored.part(block.object, data, offset)? {
             true => dtype::swap(data, plain.swap_width),
             false => fill(data, &plain.fill),
         }
@@ -218,41 +258,42 @@ impl Reader {
     }
 
     fn read_sub_chunk(&self, block: &Block, data: &mut [u8], form: &ShardForm) -> Result<()> {
-        let place = self.objects.place(block.object)?;
-        let shard = Object(&place);
+        let (stored, object) = (&self.stored, block.object);
+        let (path, shard) = (stored.path(object), Shard { stored, object });
         let open = || {
-            let Some(about) = place.about()? else {
+            let Some(bytes) = stored.length(object)? else {
                 return Ok(None);
             };
-            let extents = self.objects.chunks.schema.chunk_extents(block.object);
-            let index = form.index_of(&extents)?;
-            let index = index.read(&shard, about.bytes, place.url())?;
-            Ok(Some((index, about.bytes)))
+            let index = form.index_of(&stored.chunks().schema.chunk_extents(object))?;
+            Ok(Some((index.read(&shard, bytes, &path)?, bytes)))
         };
-        let (found, _) = self.indexes.get(block.object, open)?;
+        let (found, _) = self.indexes.get(object, open)?;
         let Some((index, bytes)) = &*found else {
             fill(data, &form.fill);
             return Ok(());
         };
         let at = 2 * exact::<usize>(block.index);
         let part = ((index[at], index[at + 1]), *bytes);
-        form.read_sub_chunk(&shard, part, block, data, place.url())
+        form.read_sub_chunk(&shard, part, block, data, &path)
     }
 }
 
-/// An object, as a source of bytes.
-struct Object<'a>(&'a Place);
+/// A shard, as a source of bytes.
+struct Shard<'a, S> {
+    stored: &'a S,
+    object: u64,
+}
 
-impl Bytes for Object<'_> {
+impl<S: Stored> Bytes for Shard<'_, S> {
     fn read_at(&self, data: &mut [u8], offset: u64, path: &Path) -> Result<()> {
-        match self.0.read_part(data, offset)? {
+        match self.stored.part(self.object, data, offset)? {
             true => Ok(()),
             false => Err(damaged(path, "the shard went away while it was read")),
         }
     }
 }
 
-impl Medium for Reader {
+impl<S: Stored> Medium for Reader<S> {
     fn position(&self, _: &Block) -> Option<u64> {
         None
     }
@@ -262,7 +303,7 @@ impl Medium for Reader {
     }
 
     fn write(&self, block: &Block, _: &[u8]) -> Result<()> {
-        Err(read_only(&self.objects.chunks.path(block.object)))
+        Err(read_only(&self.stored.path(block.object)))
     }
 
     fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
@@ -270,8 +311,9 @@ impl Medium for Reader {
             Layout::Plain(plain) => self.read_plain(block, data, plain),
             Layout::Shards(form) => self.read_sub_chunk(block, data, form),
             Layout::Encoded(_) => {
-                let read = |data: &mut [u8]| self.objects.read(&self.layout, block.object, data);
-                read_rows(&self.objects.chunks.schema, block, data, read)
+                let read =
+                    |data: &mut [u8]| read_chunk(&self.stored, &self.layout, block.object, data);
+                read_rows(&self.stored.chunks().schema, block, data, read)
             }
         }
     }
@@ -281,7 +323,7 @@ impl Medium for Reader {
     }
 
     fn write_part(&self, block: &Block, _: u64, _: &[u8]) -> Result<()> {
-        Err(read_only(&self.objects.chunks.path(block.object)))
+        Err(read_only(&self.stored.path(block.object)))
     }
 
     fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
@@ -299,14 +341,14 @@ impl Medium for Reader {
 
 /// Reads and changes chunks that are there. Each chunk is the old or the new one at any moment.
 pub(super) struct Updater {
-    reader: Reader,
+    reader: Reader<Objects>,
     /// The layout of whole chunks.
     whole: Layout,
     locks: [Mutex<()>; LOCKS],
 }
 
 impl Updater {
-    pub(super) fn new(reader: Reader, whole: Layout) -> Self {
+    pub(super) fn new(reader: Reader<Objects>, whole: Layout) -> Self {
         Self {
             reader,
             whole,
@@ -325,14 +367,14 @@ impl Medium for Updater {
     }
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
-        let (objects, object) = (&self.reader.objects, block.object);
+        let (objects, object) = (&self.reader.stored, block.object);
         let _lock = lock(&self.locks[exact::<usize>(object % LOCKS as u64)]);
         let bytes = objects.chunks.bytes(object);
         let changed = match data.len() as u64 == bytes {
             true => Cow::Borrowed(data),
             false => {
                 let mut whole = files::zeros(bytes)?;
-                objects.read(&self.whole, object, &mut whole)?;
+                read_chunk(objects, &self.whole, object, &mut whole)?;
                 put_block(&objects.chunks, block, data, &mut whole);
                 Cow::Owned(whole)
             }
