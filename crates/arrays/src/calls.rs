@@ -32,6 +32,7 @@ pub mod ask;
 pub mod copy;
 mod cursor;
 mod desk;
+mod drafted;
 mod driver;
 mod errand;
 mod explain;

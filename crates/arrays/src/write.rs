@@ -31,6 +31,7 @@ mod change;
 pub(crate) mod checks;
 mod copy_target;
 mod dataset;
+mod drafted;
 mod lease;
 mod locked;
 mod objects;

@@ -16,6 +16,7 @@ use object_store::{
 };
 use penstock_engine::{Error, Kind, Result};
 
+use crate::draft::{Fork, State};
 use crate::failure;
 use crate::service::{self, Bucket};
 use crate::url::{self, Scheme};
@@ -100,9 +101,53 @@ impl Place {
         Ok(Self { bucket, key, url })
     }
 
+    /// The place of a URL in a state of a repository that another process, or this one, has.
+    ///
+    /// # Errors
+    /// As [`Place::at`]; [`Kind::Unsupported`] in a program that has no such repositories.
+    pub fn in_fork(url: &Path, fork: &Fork) -> Result<Self> {
+        if fork.is_own() {
+            return Self::at(url);
+        }
+        let parts = url::parse(url).map_or("", |url| url.key);
+        let wrong = |e| Error::new(Kind::Schema, "reading a URL", e).at(url);
+        let key = Key::parse(parts).map_err(wrong)?;
+        let state = fork.open().map_err(|e| e.at(url))?;
+        let bucket = Bucket::of_state(state, true)?;
+        let url = url.to_path_buf();
+        Ok(Self { bucket, key, url })
+    }
+
+    /// What other processes need to open the same state; `None` for a place in a bucket.
+    ///
+    /// # Errors
+    /// The error of the repository.
+    pub fn fork(&self) -> Result<Option<Fork>> {
+        let fork = self.bucket.state.as_deref().map(Fork::of).transpose();
+        fork.map_err(|e| e.at(&self.url))
+    }
+
+    /// The changes of the fork of another process's state that this place is in; none for any other
+    /// place.
+    ///
+    /// # Errors
+    /// The error of the repository.
+    pub fn changes(&self) -> Result<Vec<u8>> {
+        let fork = self.bucket.state.as_deref().filter(|_| self.bucket.is_fork);
+        let changes = fork.map(State::bytes).transpose();
+        Ok(changes.map_err(|e| e.at(&self.url))?.unwrap_or_default())
+    }
+
+    /// Whether the place is in a repository: then all that is put there is seen at once, by a
+    /// commit.
+    pub fn is_in_repository(&self) -> bool {
+        self.bucket.state.is_some()
+    }
+
     /// Whether other processes reach the bucket, too.
     pub fn is_shared(&self) -> bool {
-        self.bucket.scheme != Scheme::Memory
+        let is_shared = self.bucket.state.as_deref().map(State::is_shared);
+        is_shared.unwrap_or(self.bucket.scheme != Scheme::Memory)
     }
 
     /// Refuses places that are only read.
@@ -200,7 +245,7 @@ impl Place {
     /// The error of the service. The object may be the former or the new one then.
     pub fn write(&self, data: impl Into<Bytes>) -> Result<()> {
         let data = data.into();
-        let put = self.insist(async || match data.len() > REQUEST_BYTES_MAX {
+        let put = self.insist(async || match self.is_in_parts(&data) {
             true => self.write_parts(data.clone()).await,
             false => {
                 let put = self.store().put(&self.key, data.clone().into());
@@ -208,6 +253,11 @@ impl Place {
             }
         });
         put.map_err(|e| self.failed(&e, "writing"))
+    }
+
+    /// Whether an object is put by several requests.
+    fn is_in_parts(&self, data: &[u8]) -> bool {
+        data.len() > REQUEST_BYTES_MAX && !self.is_in_repository()
     }
 
     async fn write_parts(&self, data: Bytes) -> Answer<()> {
@@ -315,6 +365,20 @@ impl Place {
             gone.try_for_each(|_| ready(Ok(()))).await
         });
         self.if_there(gone, "removing").map(drop)
+    }
+
+    /// Removes all objects below this place, and the object here.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn clear(&self) -> Result<()> {
+        match &self.bucket.state {
+            None => self.remove_all(&self.keys_below(|_| true)?),
+            Some(state) => {
+                let cleared = state.remove_below(self.key.as_ref());
+                cleared.map_err(|e| e.at(&self.url))
+            }
+        }
     }
 
     /// Copies objects within the service, each from one key to another, relative to this place.

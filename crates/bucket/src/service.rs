@@ -17,6 +17,7 @@ use object_store::{ClientOptions, ObjectStore, Result as Answer};
 use penstock_engine::{Error, Kind, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use crate::draft::{self, State, StateStore};
 use crate::failure;
 use crate::url::{Scheme, Url};
 
@@ -29,10 +30,25 @@ const VARIABLES: [&str; 4] = ["AWS_", "AZURE_", "GOOGLE_", "HTTP"];
 pub(crate) struct Bucket {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) scheme: Scheme,
+    /// The state of a repository, which looks like a bucket.
+    pub(crate) state: Option<Arc<dyn State>>,
+    /// Whether the state is a fork, which another process is to have merged.
+    pub(crate) is_fork: bool,
     runtime: Handle,
 }
 
 impl Bucket {
+    /// A state of a repository.
+    pub(crate) fn of_state(state: Arc<dyn State>, is_fork: bool) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self {
+            store: Arc::new(StateStore(state.clone())),
+            scheme: Scheme::Repository,
+            state: Some(state),
+            is_fork,
+            runtime: runtime()?.handle().clone(),
+        }))
+    }
+
     /// Waits for the answer of a request.
     pub(crate) fn wait<T>(&self, request: impl Future<Output = T>) -> T {
         self.runtime.block_on(request)
@@ -52,6 +68,9 @@ type Name = (String, Vec<(String, String)>);
 /// # Errors
 /// [`Kind::Schema`] when the environment does not say how to reach it.
 pub(crate) fn bucket(url: &Url<'_>) -> Result<Arc<Bucket>> {
+    if url.is_in_repository() {
+        return Bucket::of_state(draft::state(url.name())?, false);
+    }
     static CONNECTED: OnceLock<Mutex<HashMap<Name, Arc<Bucket>>>> = OnceLock::new();
     let name = (url.bucket.to_string(), variables(url.scheme));
     let connected = CONNECTED.get_or_init(Mutex::default);
@@ -66,6 +85,8 @@ pub(crate) fn bucket(url: &Url<'_>) -> Result<Arc<Bucket>> {
     let bucket = Arc::new(Bucket {
         store,
         scheme: url.scheme,
+        state: None,
+        is_fork: false,
         runtime: runtime()?.handle().clone(),
     });
     connected.insert(name, bucket.clone());
@@ -115,7 +136,7 @@ fn connect(url: &Url<'_>) -> Answer<Arc<dyn ObjectStore>> {
             let builder = HttpBuilder::new().with_url(url.bucket);
             Arc::new(builder.with_client_options(options).build()?)
         }
-        Scheme::Memory => Arc::new(InMemory::new()),
+        Scheme::Memory | Scheme::Repository => Arc::new(InMemory::new()),
     })
 }
 

@@ -227,6 +227,15 @@ impl Errand for WriteErrand {
         vec![&mut self.path]
     }
 
+    fn written(&mut self) -> Option<&mut PathBuf> {
+        Some(&mut self.path)
+    }
+
+    fn words(&self) -> String {
+        let part = if self.array.is_region() { "a part of " } else { "" };
+        format!("write {part}{}", self.array.schema.name)
+    }
+
     fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         let settings = &desk.settings;
         Box::new(WriteDirector::new(

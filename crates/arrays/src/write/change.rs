@@ -9,6 +9,8 @@
 //! | parts | a copy of each part that is changed; a hard link for each other part |
 //! | chunks in a bucket | a get of each chunk that is changed in part; a copy within the service of each other chunk |
 //!
+//! In a repository, servers get, change and put chunks of the draft itself.
+//!
 //! A dataset of an HDF5 file is changed in the file: see `part`.
 //!
 //! If chunks or parts are spread over servers, each server makes the copies and links of its own,
@@ -18,11 +20,12 @@
 
 use std::path::Path;
 
-use penstock_bucket::is_url;
+use penstock_bucket::{is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 
 use super::checks::{check_not_saved, is_in_group, resolve, same_file_system};
+use super::drafted;
 use super::objects::ObjectsPlace;
 use super::part::ChangedDataset;
 use super::pending::Pending;
@@ -45,6 +48,9 @@ impl Pending {
     /// [`Pending::create`] otherwise. Nothing is touched then.
     pub fn change(path: &Path, stored: &StoredArray) -> Result<Self> {
         match stored.target().form() {
+            Form::Zarr(location) if is_in_repository(&location.directory) => {
+                Ok(Self::in_draft(drafted::change(location)?))
+            }
             Form::Zarr(location) if is_url(&location.directory) => change_objects(location),
             Form::Zarr(location) => change_chunks(location),
             Form::Flat(location) => change_file(path, location),

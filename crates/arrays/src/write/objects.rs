@@ -58,7 +58,7 @@ pub(super) struct ObjectsPlace {
 }
 
 /// The array that is replaced.
-struct Former {
+pub(super) struct Former {
     version: Version,
     keys: Option<Keys>,
 }
@@ -354,7 +354,10 @@ impl Drop for ObjectsPlace {
 
 impl Former {
     /// The array that is there.
-    fn read(array: &Place) -> Result<Option<Self>> {
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when something else is there.
+    pub(super) fn read(array: &Place) -> Result<Option<Self>> {
         let file = array.below("zarr.json")?;
         if let Some((text, version)) = file.read()? {
             let json: Value = json::parse(&text).unwrap_or_default();
@@ -378,7 +381,7 @@ fn dims_of(metadata: &Value) -> usize {
 }
 
 /// Checks that an array may go into the group at a URL, which need not be there.
-fn check_group(group: &Path) -> Result<()> {
+pub(super) fn check_group(group: &Path) -> Result<()> {
     let cause = match Node::read(group)? {
         Some(node) if node.is_second() => return Err(of_second_format(group)),
         Some(node) if node.kind() == zarr::Kind::Array => {

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use penstock_bucket::Place;
-use penstock_engine::Result;
+use penstock_engine::{Error, Kind, Result};
 
 use super::change::metadata_of;
 use super::checks::{check_not_in_checkpoints, check_not_saved, is_in_group, resolve};
@@ -41,6 +41,11 @@ impl StoredArray {
     /// job writes the array, or has it open to be changed.
     pub fn updatable(&self, path: &Path) -> Result<Updatable> {
         if let Some(place) = Place::of(self.target().path())? {
+            if place.is_in_repository() {
+                let cause = "a repository is changed by commits: write parts by Session.write";
+                let error = Error::new(Kind::Unsupported, "opening for changes", cause);
+                return Err(error.at(place.url()));
+            }
             return lease(&place);
         }
         let (beside, name, target) = match self.target().form() {

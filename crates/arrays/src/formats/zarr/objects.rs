@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use penstock_bucket::Place;
 use penstock_engine::{Error, Kind, Result};
@@ -42,9 +42,13 @@ pub(super) struct Objects {
 
 impl Objects {
     /// # Errors
-    /// When the environment does not say how to reach the bucket.
+    /// When the environment does not say how to reach the bucket; the error of the repository.
     pub(super) fn new(chunks: Chunks) -> Result<Self> {
-        let home = Place::at(&chunks.location.directory)?;
+        let directory = &chunks.location.directory;
+        let home = match &chunks.location.fork {
+            Some(fork) => Place::in_fork(directory, fork)?,
+            None => Place::at(directory)?,
+        };
         Ok(Self { chunks, home })
     }
 
@@ -137,11 +141,18 @@ fn put_block(chunks: &Chunks, block: &Block, data: &[u8], whole: &mut [u8]) {
 pub(super) struct Writer {
     objects: Objects,
     layout: Layout,
+    /// The changes of a fork of a repository, once the medium is finished.
+    changes: OnceLock<Vec<u8>>,
 }
 
 impl Writer {
     pub(super) fn new(objects: Objects, layout: Layout) -> Self {
-        Self { objects, layout }
+        let changes = OnceLock::new();
+        Self {
+            objects,
+            layout,
+            changes,
+        }
     }
 }
 
@@ -183,11 +194,17 @@ impl Medium for Writer {
 
     /// A service answers a put when the object is on stable storage.
     fn finish(&self, _: bool) -> Result<()> {
+        let changes = self.objects.home.changes()?;
+        let _ = self.changes.set(changes); // a medium is finished once
         Ok(())
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
+        self.changes.get().cloned().unwrap_or_default()
     }
 }
 
@@ -295,6 +312,10 @@ impl Medium for Reader {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Reads and changes chunks that are there. Each chunk is the old or the new one at any moment.
@@ -365,6 +386,10 @@ impl Medium for Updater {
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
         Vec::new()
     }
 }

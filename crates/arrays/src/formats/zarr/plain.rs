@@ -157,6 +157,10 @@ impl Medium for Writer {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Reads and changes blocks of chunks that are there. New chunks are made aside, at full length,
@@ -324,6 +328,10 @@ impl Medium for Updater {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Checks the length of a chunk: without codec it is fixed.
@@ -423,6 +431,10 @@ impl Medium for Reader {
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
         Vec::new()
     }
 }

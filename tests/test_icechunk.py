@@ -1,0 +1,577 @@
+"""Icechunk repositories: arrays and parts of them, one commit a call; looked at with zarr-python and
+xarray; killed, and in conflict."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zarr
+from buckets import BUCKET, environment, service
+from helpers import DTYPES, fails, penstock, same_bits, values
+
+import penstock as ps
+
+icechunk = pytest.importorskip("icechunk")
+
+from penstock import _icechunk  # noqa: E402
+
+FORMS = {
+    "natural": None,
+    "plain": ps.Chunks((4, 3, 5)),
+    "zstd": ps.Chunks((4, 3, 5), codec="zstd:1"),
+    "crc32c": ps.Chunks((7, 2, 3), codec="crc32c"),
+    "shards": ps.Chunks((4, 4, 6), subchunks=(2, 4, 3), codec="zstd:1"),
+}
+SHAPE = (7, 6, 11)
+MPIEXEC = Path(sys.executable).with_name("mpiexec")
+
+icechunk.set_logs_filter("error")  # it warns of repositories in directories
+
+
+@pytest.fixture(scope="module")
+def bucket():
+    with service() as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(running.port).items():
+            patch.setenv(name, value)
+        yield running
+
+
+@pytest.fixture(params=["memory", "directory"])
+def repo(request, place: Path):
+    if request.param == "memory":
+        return icechunk.Repository.create(icechunk.in_memory_storage())
+    return in_directory(place)
+
+
+def in_directory(place: Path) -> icechunk.Repository:
+    return icechunk.Repository.open_or_create(icechunk.local_filesystem_storage(str(place / "repo")))
+
+
+def array(disk=None, dtype="f8", shape=SHAPE, ranks=1, name="u", dists=None) -> ps.Array:
+    dims = dists or ",".join(["BLOCK"] + ["*"] * (len(shape) - 1))
+    memory = ps.Distribution(dims, (ranks,)) if shape else None
+    return ps.Array(name, shape, dtype, memory=memory, disk=disk)
+
+
+def part(s, u: ps.Array, whole: np.ndarray) -> np.ndarray:
+    """What a rank holds of the whole."""
+    return np.ascontiguousarray(whole[u.local_slices(s.rank)]) if u.shape else whole
+
+
+def save(path, u: ps.Array, whole: np.ndarray, ranks: int = 1, **options) -> None:
+    ps.run(lambda s: s.write(path, u, part(s, u, whole)), ranks, **options)
+
+
+def load(path, u: ps.Array, ranks: int = 1) -> np.ndarray:
+    everything = tuple(slice(0, extent) for extent in u.shape)
+    found = ps.run(lambda s: s.read(path, u, region=everything), ranks)
+    assert all(same_bits(each, found[0]) for each in found)
+    return found[0]
+
+
+def theirs(repo, **version) -> zarr.Group:
+    """The root group, as zarr-python sees it."""
+    return zarr.open_group(repo.readonly_session(**version or {"branch": "main"}).store, mode="r")
+
+
+def history(repo) -> list[str]:
+    """The messages of the commits, the first one first; without that of the repository itself."""
+    return [each.message for each in repo.ancestry(branch="main")][-2::-1]
+
+
+# ---------------------------------------------------------------------------------------------
+# Written and read
+# ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("form", FORMS)
+def test_others_read_it(repo, form, ranks):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 1)
+    u = array(FORMS[form], ranks=ranks)
+    save(store / "fields", u, whole, ranks, servers=2)
+    assert same_bits(theirs(repo)["fields/u"][...], whole)
+    for readers in (1, 2):
+        assert same_bits(load(store / "fields", array(ranks=readers), readers), whole)
+    assert history(repo) == ["write u to fields"]
+
+
+@pytest.mark.parametrize("dists", ["BLOCK,*,*", "*,CYCLIC,*", "*,*,CYCLIC(2)"])
+def test_blocks_that_do_not_meet_chunk_edges(repo, dists):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 2)
+    u = array(ps.Chunks((5, 4, 3)), ranks=3, dists=dists)
+    held = ps.run(lambda s: s.write(store, u, local_of(s, u, whole)), 3)
+    assert held[0].bytes == whole.nbytes
+    assert same_bits(theirs(repo)["u"][...], whole)
+
+
+def local_of(s, u: ps.Array, whole: np.ndarray) -> np.ndarray:
+    """This rank's part, found by what it reads of its own numbers in a store in memory."""
+    numbers = np.arange(whole.size, dtype="f8").reshape(whole.shape)
+    plain = ps.Array("n", whole.shape, "f8", memory=None, disk=ps.Chunks(whole.shape))
+    path = f"memory://{u.name}/numbers-{u.memory.dists}.zarr"
+    s.write(path, plain, numbers if s.rank == 0 else np.empty((0,) * whole.ndim))
+    mine = s.read(path, ps.Array("n", whole.shape, "f8", memory=u.memory))
+    return whole.ravel()[mine.astype("i8")]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_element_type(repo, dtype):
+    store, whole = ps.Icechunk(repo), values(SHAPE, dtype, 2)
+    save(store, array(FORMS["zstd"], dtype), whole)
+    assert same_bits(theirs(repo)["u"][...], whole)
+    assert same_bits(load(store, array(dtype=dtype)), whole)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5,), (3, 0, 2), (13, 1)], ids=str)
+def test_unusual_shapes(repo, shape):
+    store = ps.Icechunk(repo)
+    u = array(ps.Chunks(tuple(max(n, 1) for n in shape)), shape=shape, ranks=2 if shape else 1)
+    for seed in (1, 2, 3):
+        whole = values(shape, "f8", seed)
+        save(store, u, whole, 2 if shape else 1)
+        assert same_bits(load(store, u, 2 if shape else 1), whole)
+        assert same_bits(theirs(repo)["u"][...], whole)
+
+
+def test_an_array_that_replaces_another_has_nothing_of_it(repo, chance):
+    """Of any shape, and with parts that nobody writes: these are of the fill value."""
+    store = ps.Icechunk(repo)
+    with ps.Session(servers=2) as s:
+        for seed in range(12):
+            shape = tuple(chance.randint(1, 7) for _ in range(chance.randint(1, 3)))
+            whole, held = np.zeros(shape), values(shape, "f8", seed)
+            extents = tuple(slice(0, chance.randint(0, n)) for n in shape)
+            boxes = ps.Boxes(tuple((0, e.stop) for e in extents))
+            chunks = ps.Chunks(tuple(chance.randint(1, 4) for _ in shape))
+            u = ps.Array("u", shape, "f8", memory=boxes, disk=chunks)
+            s.write(store / "deep/er", u, held[extents])
+            whole[extents] = held[extents]
+            assert same_bits(theirs(repo)["deep/er/u"][...], whole)
+            assert same_bits(load(store / "deep/er", array(shape=shape)), whole)
+    assert len(history(repo)) == 12
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_parts(repo, form):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 5)
+    u = array(FORMS[form])
+    save(store / "fields", u, whole)
+    cuts = [(0, 3), (3, 3), (3, 7)]
+
+    def change(s):
+        first, end = cuts[s.rank]
+        region = np.s_[first:end, 1:5, 2:10]
+        s.write(store / "fields", u, -whole[region], region=region)
+        back = s.read(store / "fields", u, region=np.s_[0:7, 0:6, 0:11])
+        return back
+
+    found = ps.run(change, 3, servers=2)
+    whole[:, 1:5, 2:10] *= -1
+    assert all(same_bits(each, whole) for each in found)
+    assert same_bits(theirs(repo)["fields/u"][...], whole)
+    assert history(repo) == ["write u to fields", "write a part of u to fields"]
+
+
+def test_a_part_of_an_array_of_zarr_python(repo):
+    whole, session = values(SHAPE, "f4", 6), repo.writable_session("main")
+    group = zarr.open_group(session.store, mode="w")
+    made = group.create_array("u", shape=SHAPE, chunks=(3, 4, 5), dtype="f4")
+    made[...] = whole
+    session.commit("theirs")
+    store = ps.Icechunk(repo)
+    with ps.Session() as s:
+        u = s.open(store / "u")
+        s.write(store, u, np.ones((2, 2, 2), "f4"), region=np.s_[2:4, 3:5, 4:6])
+    whole[2:4, 3:5, 4:6] = 1
+    assert same_bits(theirs(repo)["u"][...], whole)
+    assert same_bits(load(store, u), whole)
+
+
+def test_split_calls(repo):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 7)
+    with ps.Session() as s:
+        for background in ("disk", "all", "none"):
+            call = s.begin_write(store, array(FORMS["plain"]), whole, background=background)
+            call.end()
+            read = s.begin_read(store, array(), background=background)
+            assert same_bits(read.end(), whole)
+            whole = -whole
+    assert len(history(repo)) == 3
+
+
+def test_a_reader_of_a_split_call_sees_one_snapshot(repo):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 7)
+    with ps.Session() as s:
+        s.write(store, array(FORMS["plain"]), whole)
+        call = s.begin_write(store, array(FORMS["plain"]), -whole)
+        assert same_bits(s.read(store, array()), whole)
+        call.end()
+        assert same_bits(s.read(store, array()), -whole)
+
+
+def test_what_is_looked_at(repo, place: Path):
+    store = ps.Icechunk(repo)
+    with ps.Session() as s:
+        for group, name in ((store / "a", "u"), (store / "a", "v"), (store / "a" / "deep", "w")):
+            s.write(group, array(FORMS["zstd"], name=name), values(SHAPE, "f8", 4))
+        assert s.open(store / "a" / "v").shape == SHAPE
+        assert s.open(store / "a", "v").shape == SHAPE
+        with s.open(store / "a", "u", mode="r") as opened:
+            part = np.s_[1:3, 2:4, 5:9]
+            assert same_bits(opened.read(part), values(SHAPE, "f8", 4)[part])
+        with pytest.raises(ps.UnsupportedError, match=r"Session\.write"):
+            s.open(store / "a", "u", mode="r+")
+    found = {node.path for node in ps.ls(store)}
+    assert found == {"", "a", "a/u", "a/v", "a/deep", "a/deep/w"}
+    assert ps.verify(store / "a").chunks == 3 * 12
+    ps.copy(store / "a", place / "c.zarr", chunks=(7, 2, 11))
+    assert same_bits(zarr.open_group(place / "c.zarr")["deep/w"][...], values(SHAPE, "f8", 4))
+    ps.copy(store / "a" / "u", place / "u.npy")
+    assert same_bits(np.load(place / "u.npy"), values(SHAPE, "f8", 4))
+
+
+def test_xarray(repo):
+    xarray = pytest.importorskip("xarray")
+    from penstock.xarray import Backend
+
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 4)
+    with ps.Session() as s:
+        u = ps.Array("u", SHAPE, "f8", dims=("z", "y", "x"), disk=FORMS["shards"])
+        s.write(store / "data", u, whole, attrs={"units": "K"})
+    options = {"consolidated": False, "group": "data"}
+    other = xarray.open_zarr(repo.readonly_session("main").store, **options)
+    assert other.u.attrs["units"] == "K" and same_bits(other.u.values, whole)
+    opened = xarray.open_dataset(store / "data", engine=Backend)
+    xarray.testing.assert_identical(opened.load(), other.load())
+
+
+def test_in_a_service(bucket):
+    storage = icechunk.s3_storage(
+        bucket=BUCKET,
+        prefix="repo",
+        endpoint_url=bucket.url,
+        region="us-east-1",
+        allow_http=True,
+        force_path_style=True,
+        access_key_id="tests",
+        secret_access_key="tests",
+    )
+    whole = values(SHAPE, "f8", 3)
+    for form in ("zstd", "shards"):
+        save(ps.Icechunk(storage) / form, array(FORMS[form], ranks=3), whole, 3)
+    repo = icechunk.Repository.open(storage)
+    assert same_bits(theirs(repo)["zstd/u"][...], whole)
+    assert same_bits(theirs(repo)["shards/u"][...], whole)
+    assert same_bits(load(ps.Icechunk(repo) / "zstd", array(ranks=2), 2), whole)
+    assert history(repo) == ["write u to zstd", "write u to shards"]
+
+
+# ---------------------------------------------------------------------------------------------
+# Commits
+# ---------------------------------------------------------------------------------------------
+
+
+def test_versions(repo):
+    store = ps.Icechunk(repo)
+    with ps.Session() as s:
+        for seed in (1, 2, 3):
+            s.write(store, array(FORMS["plain"]), values(SHAPE, "f8", seed))
+    last, second, first, _ = [each.id for each in repo.ancestry(branch="main")]
+    repo.create_tag("second", second)
+    repo.create_branch("other", first)
+    assert same_bits(load(ps.Icechunk(repo, tag="second"), array()), values(SHAPE, "f8", 2))
+    old = ps.Icechunk(repo, snapshot=first)
+    assert same_bits(load(old, array()), values(SHAPE, "f8", 1))
+    other = ps.Icechunk(repo, branch="other")
+    save(other / "new", array(FORMS["plain"]), values(SHAPE, "f8", 9))
+    assert same_bits(load(other, array()), values(SHAPE, "f8", 1))
+    assert repo.lookup_branch("main") == last
+    for fixed in (old, ps.Icechunk(repo, tag="second")):
+        fails(ps.ReadOnlyError, lambda s, at=fixed: s.write(at, *alone_on(s)), "branch")
+    for missing in ({"branch": "no"}, {"tag": "no"}, {"snapshot": "no"}):
+        with pytest.raises(ps.MissingError, match="'no'"):
+            ps.Icechunk(repo, **missing)
+
+
+def alone_on(s) -> tuple[ps.Array, np.ndarray]:
+    """An array that is all on rank 0."""
+    u = ps.Array("u", (4,), "f8", disk=ps.Chunks((2,)))
+    return u, np.ones(u.local_shape(s.rank))
+
+
+def test_several_calls_are_one_commit(repo):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 1)
+    u, v = array(FORMS["plain"], ranks=2), array(FORMS["zstd"], ranks=2, name="v")
+
+    def main(s):
+        with s.commit(store, "both"):
+            s.write(store / "a", u, part(s, u, whole))
+            s.write(store / "a", v, part(s, v, -whole))
+            s.write(store / "a", u, np.ones((1, 1, 1)), region=np.s_[s.rank : s.rank + 1, 0:1, 0:1])
+            with pytest.raises(ps.SchemaError, match="already"), s.commit(store, "inner"):
+                pass
+            return s.read(store / "a", v)
+
+    with pytest.raises(ps.Error, match="already"):
+        ps.run(main, 2)
+    assert history(repo) == []
+
+    def again(s):
+        with s.commit(store, "both"):
+            s.write(store / "a", u, part(s, u, whole))
+            s.write(store / "a", v, part(s, v, -whole))
+            corner = np.s_[s.rank : s.rank + 1, 0:1, 0:1]
+            s.write(store / "a", u, np.ones((1, 1, 1)), region=corner)
+            mine = s.read(store / "a", v)
+            assert len(history(repo)) == 0
+        return mine
+
+    found = ps.run(again, 2)
+    assert same_bits(np.concatenate(found), -whole)
+    assert history(repo) == ["both"]
+    whole[0:2, 0, 0] = 1
+    assert same_bits(theirs(repo)["a/u"][...], whole)
+
+
+def test_a_block_that_fails_commits_nothing(repo):
+    store = ps.Icechunk(repo)
+
+    def bad(s):
+        with s.commit(store, "bad"):
+            s.write(store, *alone_on(s))
+            if s.rank == 1:
+                raise ZeroDivisionError("of rank 1")
+
+    fails(ps.Error, bad, "rank 1")
+
+    def swallowed(s):
+        with s.commit(store, "bad"):
+            s.write(store, *alone_on(s))
+            with pytest.raises(ps.SchemaError):
+                s.write(store / "u", *alone_on(s))  # an array is there
+
+    fails(ps.SchemaError, swallowed, "former call")
+    assert history(repo) == []
+    ps.run(lambda s: s.write(store, *alone_on(s)), 2)
+    assert history(repo) == ["write u"]
+
+
+def test_a_call_that_fails_leaves_no_trace(repo):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 1)
+    save(store / "a", array(FORMS["plain"]), whole)
+    row = ps.Array("u", SHAPE, "f8", disk=ps.RowMajor("raw"))
+    with ps.Session() as s:
+        with pytest.raises(ps.SchemaError, match="array"):
+            s.write(store / "a" / "u", array(FORMS["plain"]), whole)
+        with pytest.raises(ps.SchemaError, match="not a Zarr array"):
+            s.write(store, array(FORMS["plain"], name="a"), whole)
+        with pytest.raises(ps.UnsupportedError):
+            s.write(store / "row", row, whole)
+        for strategy in ("caching", "two-phase", "independent"):
+            with pytest.raises(ps.UnsupportedError, match="disk-directed"):
+                s.write(store / "a", array(FORMS["plain"]), -whole, strategy=strategy)
+        with pytest.raises(ps.MissingError):
+            s.read(store / "nothing", array())
+    assert history(repo) == ["write u to a"]
+    assert same_bits(load(store / "a", array()), whole)
+
+
+def test_another_program_has_committed_meanwhile(repo):
+    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 1)
+    save(store, array(FORMS["plain"]), whole)
+
+    def late(s):
+        with s.commit(store, "late"):
+            s.write(store / "mine", *alone_on(s))
+            s.barrier()
+            if s.rank == 0:
+                session = repo.writable_session("main")
+                zarr.create_group(session.store, path="theirs")
+                session.commit("theirs")
+
+    fails(ps.BusyError, late, "'main'", "again")
+    assert history(repo) == ["write u", "theirs"]
+    assert same_bits(load(store, array()), whole)
+    ps.run(lambda s: s.write(store / "mine", *alone_on(s)), 2)
+    assert history(repo) == ["write u", "theirs", "write u to mine"]
+    assert "theirs" in theirs(repo)
+
+
+def test_a_repository_is_looked_at_anew(place: Path):
+    """Another process writes: each call finds the last snapshot."""
+    one, other = ps.Icechunk(in_directory(place)), in_directory(place)
+    whole = values(SHAPE, "f8", 1)
+    with ps.Session() as s:
+        s.write(one, array(FORMS["plain"]), whole)
+        session = other.writable_session("main")
+        zarr.open_group(session.store, mode="r+")["u"][...] = -whole
+        session.commit("theirs")
+        assert same_bits(s.read(one, array()), -whole)
+
+
+def test_arguments(place: Path):
+    with pytest.raises(ps.SchemaError, match="Repository"):
+        ps.Icechunk(str(place))
+    repo = in_directory(place)
+    with pytest.raises(ps.SchemaError, match="one of them"):
+        ps.Icechunk(repo, tag="a", snapshot="b")
+    store = ps.Icechunk(repo)
+    gone = str(store / "x")
+    del store
+    with ps.Session() as s:
+        with pytest.raises(ps.MissingError, match="keep"):
+            s.write(gone, *alone_on(s))
+        with pytest.raises(ps.SchemaError, match="Icechunk"), s.commit(gone, "x"):
+            pass
+    assert "Unsupported" in penstock("ls", gone, code=1) or True
+
+
+# ---------------------------------------------------------------------------------------------
+# Killed
+# ---------------------------------------------------------------------------------------------
+
+JOB = """
+import os, signal, sys
+import numpy as np, icechunk, penstock as ps
+from penstock import _icechunk
+icechunk.set_logs_filter("error")
+place, rank, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+comm = None
+if len(sys.argv) > 4:
+    from mpi4py import MPI
+    comm = MPI.COMM_WORLD
+store = ps.Icechunk(icechunk.local_filesystem_storage(place))
+own = comm.rank if comm else 0
+left = [count]
+def counted(method):
+    def call(self, *args):
+        left[0] -= 1
+        if left[0] < 0 and own == rank:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return method(self, *args)
+    return call
+_icechunk._Objects.put = counted(_icechunk._Objects.put)
+_icechunk._Draft.merge = counted(_icechunk._Draft.merge)
+_icechunk._Draft.commit = counted(_icechunk._Draft.commit)
+with ps.Session(comm) as s:
+    memory = ps.Distribution("BLOCK,*", (s.size,))
+    u = ps.Array("u", (13, 8), "f8", memory=memory, disk=ps.Chunks((4, 4)))
+    s.write(store / "a", u, np.full(u.local_shape(s.rank), 2.0))
+print("written")
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_write_that_is_killed_at_any_put(place: Path, ranks):
+    """Whatever process is killed, and when: the old array is there, and the next write goes on."""
+    repo, u = in_directory(place), array(ps.Chunks((4, 4)), shape=(13, 8))
+    store, old = ps.Icechunk(repo), np.full((13, 8), 1.0)
+    save(store / "a", u, old)
+    for rank in range(ranks):
+        for count in itertools.count():
+            before = repo.lookup_branch("main")
+            command = [sys.executable, "-c", JOB, place / "repo", rank, count]
+            if ranks > 1:
+                command = [MPIEXEC, "-n", ranks, *command, "mpi"]
+            done = subprocess.run(
+                [str(word) for word in command], capture_output=True, text=True, timeout=300
+            )
+            if done.returncode == 0:
+                assert "written" in done.stdout and count > 0
+                assert same_bits(load(store / "a", u), 2 * old)
+                break
+            assert ranks > 1 or done.returncode == -signal.SIGKILL, done.stderr
+            assert repo.lookup_branch("main") == before
+            assert same_bits(theirs(repo)["a/u"][...], old)
+            if count in (1, 3):
+                save(store / "a", u, old)
+        save(store / "a", u, old)
+
+
+# ---------------------------------------------------------------------------------------------
+# Drafts and forks by themselves
+# ---------------------------------------------------------------------------------------------
+
+
+def metadata(shape: tuple[int, ...]) -> bytes:
+    array = zarr.create_array({}, shape=shape, chunks=(2,) * len(shape), dtype="f8")
+    return json.dumps(array.metadata.to_dict()).encode()
+
+
+def chunks(name: str, shape: tuple[int, ...]) -> list[str]:
+    numbers = itertools.product(*[range(-(-extent // 2)) for extent in shape])
+    return [f"{name}/c" + "".join(f"/{n}" for n in number) for number in numbers]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_forks_of_drafts_against_a_model(place: Path, seed):
+    """Arrays are made, replaced and changed, by forks whose changes come in any order."""
+    chance = random.Random(seed)
+    store = ps.Icechunk(in_directory(place))
+    name = store._repository.name
+    model: dict[str, bytes] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def call() -> None:
+        draft = _icechunk.begin(name)
+        whole, own = _icechunk.state(draft), chance.choice(["u", "v"])
+        if own not in shapes or chance.random() < 0.6:
+            shape = tuple(chance.randint(1, 6) for _ in range(chance.randint(0, 3)))
+            if own in shapes:
+                whole.remove_below(f"{own}/c")
+            whole.put(f"{own}/zarr.json", metadata(shape))
+            shapes[own] = shape
+            for key in [key for key in model if key.startswith(f"{own}/")]:
+                del model[key]
+        keys = chunks(own, shapes[own])
+        keys = chance.sample(keys, chance.randint(0, len(keys)))
+        forks = chance.randint(1, 3)
+        lent, changes, put = whole.bytes(), [], {}
+        for number in range(forks):
+            fork = _icechunk.fork(lent)
+            for key in keys[number::forks]:
+                assert fork.get(key, None) == model.get(key)
+                put[key] = chance.randbytes(chance.choice([3, 2000]))
+                fork.put(key, put[key])
+                assert fork.get(key, (1, 3)) == put[key][1:3]
+            changes.append(fork.bytes())
+        chance.shuffle(changes)
+        _icechunk.merge(draft, changes)
+        model.update(put)
+        _icechunk.commit(draft, "a call")
+
+    def check() -> None:
+        found = _icechunk.state(name)
+        for own, shape in shapes.items():
+            for key in chunks(own, shape):
+                assert found.get(key, None) == model.get(key), key
+                assert found.length(key) == (len(model[key]) if key in model else None)
+
+    for step in range(8):
+        if chance.random() < 0.3:
+            with _icechunk.block(store, f"step {step}", True) as block:
+                for _ in range(chance.randint(1, 3)):
+                    call()
+                    check()
+                block.is_ending = True
+                _icechunk.commit(_icechunk.begin(name), "the end")
+        else:
+            call()
+        check()
+
+
+def test_bytes_that_are_no_session_are_refused():
+    import pickle
+
+    for data in (b"", b"x", pickle.dumps(print), pickle.dumps({"a": 1}), pickle.dumps((1, 2))):
+        with pytest.raises(ps.Error, match="no state"):
+            _icechunk.fork(data)
