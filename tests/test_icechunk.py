@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zarr
 from buckets import BUCKET, environment, service
-from helpers import DTYPES, fails, penstock, same_bits, values
+from helpers import DTYPES, fails, same_bits, values
 
 import penstock as ps
 
@@ -150,7 +150,7 @@ def test_an_array_that_replaces_another_has_nothing_of_it(repo, chance):
             shape = tuple(chance.randint(1, 7) for _ in range(chance.randint(1, 3)))
             whole, held = np.zeros(shape), values(shape, "f8", seed)
             extents = tuple(slice(0, chance.randint(0, n)) for n in shape)
-            boxes = ps.Boxes(tuple((0, e.stop) for e in extents))
+            boxes = ps.Boxes((0,) * len(shape), tuple(e.stop for e in extents))
             chunks = ps.Chunks(tuple(chance.randint(1, 4) for _ in shape))
             u = ps.Array("u", shape, "f8", memory=boxes, disk=chunks)
             s.write(store / "deep/er", u, held[extents])
@@ -175,7 +175,7 @@ def test_parts(repo, form):
         return back
 
     found = ps.run(change, 3, servers=2)
-    whole[:, 1:5, 2:10] *= -1
+    whole[:, 1:5, 2:10] = -whole[:, 1:5, 2:10]
     assert all(same_bits(each, whole) for each in found)
     assert same_bits(theirs(repo)["fields/u"][...], whole)
     assert history(repo) == ["write u to fields", "write a part of u to fields"]
@@ -208,14 +208,19 @@ def test_split_calls(repo):
     assert len(history(repo)) == 3
 
 
-def test_a_reader_of_a_split_call_sees_one_snapshot(repo):
+def test_a_split_call_sees_one_snapshot(repo):
     store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 7)
     with ps.Session() as s:
         s.write(store, array(FORMS["plain"]), whole)
         call = s.begin_write(store, array(FORMS["plain"]), -whole)
-        assert same_bits(s.read(store, array()), whole)
+        assert same_bits(theirs(repo)["u"][...], whole)
         call.end()
-        assert same_bits(s.read(store, array()), -whole)
+        call = s.begin_read(store, array())
+        session = repo.writable_session("main")
+        zarr.open_group(session.store, mode="r+")["u"][...] = whole
+        session.commit("theirs")
+        assert same_bits(call.end(), -whole)
+        assert same_bits(s.read(store, array()), whole)
 
 
 def test_what_is_looked_at(repo, place: Path):
@@ -316,26 +321,15 @@ def test_several_calls_are_one_commit(repo):
         with s.commit(store, "both"):
             s.write(store / "a", u, part(s, u, whole))
             s.write(store / "a", v, part(s, v, -whole))
-            s.write(store / "a", u, np.ones((1, 1, 1)), region=np.s_[s.rank : s.rank + 1, 0:1, 0:1])
-            with pytest.raises(ps.SchemaError, match="already"), s.commit(store, "inner"):
-                pass
-            return s.read(store / "a", v)
-
-    with pytest.raises(ps.Error, match="already"):
-        ps.run(main, 2)
-    assert history(repo) == []
-
-    def again(s):
-        with s.commit(store, "both"):
-            s.write(store / "a", u, part(s, u, whole))
-            s.write(store / "a", v, part(s, v, -whole))
             corner = np.s_[s.rank : s.rank + 1, 0:1, 0:1]
             s.write(store / "a", u, np.ones((1, 1, 1)), region=corner)
+            with pytest.raises(ps.SchemaError, match="already"), s.commit(store, "inner"):
+                pass
             mine = s.read(store / "a", v)
-            assert len(history(repo)) == 0
+            assert history(repo) == []
         return mine
 
-    found = ps.run(again, 2)
+    found = ps.run(main, 2)
     assert same_bits(np.concatenate(found), -whole)
     assert history(repo) == ["both"]
     whole[0:2, 0, 0] = 1
@@ -351,7 +345,7 @@ def test_a_block_that_fails_commits_nothing(repo):
             if s.rank == 1:
                 raise ZeroDivisionError("of rank 1")
 
-    fails(ps.Error, bad, "rank 1")
+    fails(ps.SchemaError, bad, "rank 1", "ZeroDivisionError")
 
     def swallowed(s):
         with s.commit(store, "bad"):
@@ -432,7 +426,6 @@ def test_arguments(place: Path):
             s.write(gone, *alone_on(s))
         with pytest.raises(ps.SchemaError, match="Icechunk"), s.commit(gone, "x"):
             pass
-    assert "Unsupported" in penstock("ls", gone, code=1) or True
 
 
 # ---------------------------------------------------------------------------------------------
@@ -462,7 +455,7 @@ def counted(method):
 _icechunk._Objects.put = counted(_icechunk._Objects.put)
 _icechunk._Draft.merge = counted(_icechunk._Draft.merge)
 _icechunk._Draft.commit = counted(_icechunk._Draft.commit)
-with ps.Session(comm) as s:
+with ps.Session(comm, servers=comm.size if comm else 1) as s:
     memory = ps.Distribution("BLOCK,*", (s.size,))
     u = ps.Array("u", (13, 8), "f8", memory=memory, disk=ps.Chunks((4, 4)))
     s.write(store / "a", u, np.full(u.local_shape(s.rank), 2.0))

@@ -16,10 +16,12 @@ import contextlib
 import functools
 import hashlib
 import io
+import itertools
 import os
 import pickle
 import re
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+OPEN_TRIES_MAX = 20
+OPEN_PAUSE_SECONDS = 0.1
+"""How often, and after which pauses, a rank tries to open a repository that others may be making."""
 
 _NODE = "zarr.json"
 _CHUNK = re.compile(r"(?:(.+)/)?c((?:/\d+)*)")
@@ -481,9 +487,13 @@ class _Repository:
     """A branch, tag or snapshot of a repository, as this process has it."""
 
     def __init__(
-        self, name: str, repo: icechunk.Repository, branch: str, version: dict[str, str]
+        self,
+        name_and_place: tuple[str, str],
+        repo: icechunk.Repository,
+        branch: str,
+        version: dict[str, str],
     ) -> None:
-        self.name = name
+        self.name, self.place = name_and_place
         self.repo = repo
         self.branch = branch
         self.version = version
@@ -555,6 +565,8 @@ class _Repository:
 
 _known: WeakValueDictionary[str, _Repository] = WeakValueDictionary()
 _knowing = threading.Lock()
+_numbers = itertools.count()
+"""Of repositories in memory."""
 
 
 def _is_shared(storage: icechunk.Storage) -> bool:
@@ -584,26 +596,37 @@ def _repository(
         raise schema_error(
             f"a store is of an icechunk.Repository or Storage, not of a {type_name(repo)}"
         )
-    place = repr(repo.storage) if _is_shared(repo.storage) else str(id(repo))
-    digest = hashlib.sha256(repr((place, branch, version)).encode()).hexdigest()[:12]
     label = re.sub(r"[^A-Za-z0-9_.]", "-", tag or snapshot or branch)
-    name = f"{label}-{digest}"
     with _knowing:
+        place = _place(repo)
+        digest = hashlib.sha256(repr((place, branch, version)).encode()).hexdigest()[:12]
+        name = f"{label}-{digest}"
         known = _known.get(name)
         if known is None:
-            known = _known[name] = _Repository(name, repo, branch, version)
+            known = _known[name] = _Repository((name, place), repo, branch, version)
     return known
+
+
+def _place(repo: icechunk.Repository) -> str:
+    """What tells a repository from others, in words that all ranks have."""
+    if _is_shared(repo.storage):
+        return repr(repo.storage)
+    same = [known.place for known in _known.values() if known.repo is repo]
+    return same[0] if same else f"memory {next(_numbers)}"
 
 
 @_translated
 def _opened(storage: icechunk.Storage) -> icechunk.Repository:
-    """The repository at a place, which several processes may make at once."""
+    """The repository at a place. Several ranks may make it at once: then one of them does, and
+    others may meet it half made."""
     import icechunk
 
-    if not icechunk.Repository.exists(storage):
-        with contextlib.suppress(Exception):
-            return icechunk.Repository.create(storage)
-    return icechunk.Repository.open(storage)
+    for _ in range(OPEN_TRIES_MAX - 1):
+        try:
+            return icechunk.Repository.open_or_create(storage)
+        except icechunk.IcechunkError:
+            time.sleep(OPEN_PAUSE_SECONDS)
+    return icechunk.Repository.open_or_create(storage)
 
 
 def _named(name: str) -> tuple[_Repository, _Draft | None]:
