@@ -6,6 +6,7 @@
 //! | [`place`] | a place in a bucket: reads, writes and replaces the object there, lists what is below |
 //! | `url` | tells URLs of buckets from other paths |
 //! | `service` | connects to the service of a bucket, once a process |
+//! | `profile` | the profiles of Amazon's tools: keys, regions, endpoints |
 //! | `failure` | what an error of a service means |
 //!
 //! An object is whole at any moment: a put replaces all of it, or nothing. A put under a condition
@@ -33,6 +34,7 @@
 
 mod failure;
 pub mod place;
+mod profile;
 mod service;
 mod url;
 

@@ -348,14 +348,24 @@ impl Place {
         self.if_there(gone, "removing").map(drop)
     }
 
-    /// Copies objects within the service, each from one key to another, relative to this place.
+    /// Copies objects below `source`, each from one key there to another one here; within the
+    /// service if it is the same bucket.
     ///
     /// # Errors
-    /// The error of the service.
-    pub fn copy_all(&self, pairs: &[(String, String)]) -> Result<()> {
+    /// The error of the service; [`Kind::Missing`] when an object is gone.
+    pub fn copy_all(&self, source: &Self, pairs: &[(String, String)]) -> Result<()> {
+        if !Arc::ptr_eq(&self.bucket, &source.bucket) {
+            for (from, to) in pairs {
+                let from = source.below(from)?;
+                let gone = || Error::new(Kind::Missing, "copying", "it is gone").at(&from.url);
+                let (data, _) = from.read()?.ok_or_else(gone)?;
+                self.below(to)?.write(data)?;
+            }
+            return Ok(());
+        }
         let pairs = pairs
             .iter()
-            .map(|(from, to)| Ok((self.below(from)?.key, self.below(to)?.key)));
+            .map(|(from, to)| Ok((source.below(from)?.key, self.below(to)?.key)));
         let pairs: Vec<(Key, Key)> = pairs.collect::<Result<_>>()?;
         let copied = self.insist(async || {
             let copies = pairs.iter().map(|(from, to)| self.store().copy(from, to));
