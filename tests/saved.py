@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -152,7 +153,7 @@ def check_timesteps_in_file(saved: Saved, path: Path, steps: list[int], writers:
                     number = int(name[1:])
                     expected = np.stack([saved.at(step)[number].stored(writers) for step in steps])
                     assert np.array_equal(found.values, expected, equal_nan=True), name
-    # VERIFY
+    assert not ps.verify(path).damages
 
 
 def kept_checkpoints(path: Path) -> list[str]:
@@ -163,8 +164,11 @@ def kept_checkpoints(path: Path) -> list[str]:
     return sorted(p.name for p in (first_of(path) / "checkpoints").iterdir() if p.is_dir())
 
 
-def live(session: ps.Session, saved: Saved, path: Path) -> None:
-    """Timesteps and checkpoints, a look at them, a restart, and other timesteps from there."""
+def live(
+    session: ps.Session, saved: Saved, path: Path, local: Callable[[Path], Path] = lambda p: p
+) -> None:
+    """Timesteps and checkpoints, a look at them, a restart, and other timesteps from there. `local`
+    gives a directory with what is at `path`."""
     rank = session.rank
     group = saved.group(path, rank)
     for step in range(3):
@@ -174,15 +178,16 @@ def live(session: ps.Session, saved: Saved, path: Path) -> None:
         if step == 1:
             session.checkpoint(group, saved.parts(step, rank))
     if rank == 0:
-        check_timesteps(saved, path, [0, 1, 2], session.size)
+        check_timesteps(saved, local(path), [0, 1, 2], session.size)
     session.barrier()
     check_restart(session, saved, path, 1, session.size)
     session.timestep(group, saved.parts(7, rank), time=7 / 4)
     session.checkpoint(group, saved.parts(7, rank), step=7)
     session.checkpoint(group, saved.parts(8, rank), step=8)
     if rank == 0:
-        check_timesteps(saved, path, [0, 1, 7], session.size)
-        assert kept_checkpoints(path) == ["7", "8"]
+        there = local(path)
+        check_timesteps(saved, there, [0, 1, 7], session.size)
+        assert kept_checkpoints(there) == ["7", "8"]
     session.barrier()
     check_restart(session, saved, path, 8, session.size)
 

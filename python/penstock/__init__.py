@@ -55,6 +55,8 @@ __all__ = [
     "FileSystem",
     "FullError",
     "Group",
+    "Icechunk",
+    "IcechunkPath",
     "IoError",
     "MismatchError",
     "MissingError",

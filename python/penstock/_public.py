@@ -29,6 +29,7 @@ from penstock._files import (
     View,
 )
 from penstock._group import Group, State
+from penstock._icechunk import Icechunk, IcechunkPath
 from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
 from penstock._options import SessionOptions
@@ -66,6 +67,8 @@ __all__ = [
     "FileSystem",
     "FullError",
     "Group",
+    "Icechunk",
+    "IcechunkPath",
     "IoError",
     "MismatchError",
     "MissingError",

@@ -71,7 +71,7 @@ def rechunk(
     """
     import xarray
 
-    from penstock._xarray_target import form_of
+    from penstock._xarray_target import form_of, is_there
     from penstock.xarray import Backend
 
     if not isinstance(chunks, Mapping):
@@ -81,7 +81,7 @@ def rechunk(
     form = form_of(place)
     by_dimension = all(isinstance(extent, int | None) for extent in chunks.values())
     if by_dimension and not isinstance(source, xarray.Dataset) and _is_copied(source, form):
-        if not overwrite and os.path.lexists(place):
+        if not overwrite and is_there(place):
             cause = "something is there: overwrite=True replaces it"
             raise error_of(ExistsError.kind, cause, place)
         options: CopyOptions = {

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack, overload
 
 import numpy as np
 
-from penstock import _core
+from penstock import _core, _icechunk
 from penstock._errors import Error, schema_error, shown, type_name
 from penstock._group import Group, State
+from penstock._icechunk import Icechunk, IcechunkPath
 from penstock._json import attributes
 from penstock._local import new_parts, parts_of
 from penstock._mpi import join
@@ -749,6 +750,38 @@ class Session:
             paths = (self._path(source), self._path(target))
         return CopyReport._of(self._session.copy(*paths, argument, progress))
 
+    @contextlib.contextmanager
+    def commit(self, store: Icechunk, message: str) -> Iterator[None]:
+        """Make one commit of all that calls write to an Icechunk repository in a `with` block.
+
+        Parameters
+        ----------
+        store : Icechunk
+            The repository. The same on all ranks, as `message` is.
+        message : str
+            What the commit says.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. `BusyError` when another program has
+            committed meanwhile. Nothing of what the block has written is there then; nor if a call
+            of it, or its program on any rank, has failed.
+
+        Notes
+        -----
+        Collective at its end. Collective reads in the block see what it has written.
+        """
+        with contextlib.ExitStack() as held:
+            with self._preparing("beginning a commit"):
+                if not isinstance(store, Icechunk):
+                    raise schema_error(f"a store is a penstock.Icechunk, not {type_name(store)}")
+                block = held.enter_context(_icechunk.block(store, str(message), self.rank == 0))
+            with self._preparing("writing for one commit"):
+                yield
+                block.is_ending = True
+            self._session.commit(store.url)
+
     def barrier(self) -> None:
         """Wait until all clients are here.
 
@@ -859,6 +892,8 @@ class Session:
         return group._spec_at(self._path(group.path), group.arrays), parts
 
     def _path(self, path: Path) -> str:
+        if isinstance(path, Icechunk | IcechunkPath) and isinstance(self.options.servers, str):
+            raise schema_error("servers that stand have no Icechunk repositories")
         path, root = os.fspath(path), self.options.root
         return path if root is None else os.path.join(root, path)
 

@@ -342,4 +342,8 @@ impl Medium for FaultyMedium {
             false => self.medium.sums(),
         }
     }
+
+    fn changes(&self) -> Vec<u8> {
+        self.medium.changes()
+    }
 }

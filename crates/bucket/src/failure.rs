@@ -9,6 +9,11 @@ use penstock_engine::{Error, Kind};
 
 /// The error of the store, as one of Penstock; its caller adds the place.
 pub(crate) fn error(failure: &Failure, doing: &str) -> Error {
+    if let Failure::Generic { source, .. } = failure
+        && let Some(Told(error)) = source.downcast_ref()
+    {
+        return error.clone();
+    }
     Error::new(kind(failure), doing, cause(failure))
 }
 
@@ -85,8 +90,34 @@ pub(crate) fn is_wrong_length(failure: &Failure) -> bool {
     matches!(failure, Failure::Generic { source, .. } if source.is::<WrongLength>())
 }
 
+/// The error of a repository.
+#[derive(Debug)]
+struct Told(Error);
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::error::Error for Told {}
+
+/// The failure of a repository that gives this error.
+pub(crate) fn told(error: Error) -> Failure {
+    Failure::Generic {
+        store: "repository",
+        source: Box::new(Told(error)),
+    }
+}
+
+/// Whether a failure is that of a repository, which makes a request again by itself.
+fn is_told(failure: &Failure) -> bool {
+    matches!(failure, Failure::Generic { source, .. } if source.is::<Told>())
+}
+
 /// Whether a request may succeed if it is made again.
 pub(crate) fn may_pass(failure: &Failure) -> bool {
     matches!(failure, Failure::Generic { .. } | Failure::JoinError { .. })
         && !is_wrong_length(failure)
+        && !is_told(failure)
 }

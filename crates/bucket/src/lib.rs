@@ -1,11 +1,14 @@
 //! Buckets of object stores, which hold objects under keys: Amazon's S3 and its likes, Google Cloud
-//! Storage, Azure Blob Storage, web servers (to read), and the memory of a process (to try).
+//! Storage, Azure Blob Storage, web servers (to read), and the memory of a process (to try); and
+//! repositories of Icechunk, which look like buckets here.
 //!
 //! | module | contents |
 //! |---|---|
 //! | [`place`] | a place in a bucket: reads, writes and replaces the object there, lists what is below |
+//! | [`draft`] | repositories: states that are committed, and drafts of the next |
 //! | `url` | tells URLs of buckets from other paths |
 //! | `service` | connects to the service of a bucket, once a process |
+//! | `profile` | the profiles of Amazon's tools: keys, regions, endpoints |
 //! | `failure` | what an error of a service means |
 //!
 //! An object is whole at any moment: a put replaces all of it, or nothing. A put under a condition
@@ -31,10 +34,13 @@
 
 #![warn(missing_docs)]
 
+pub mod draft;
 mod failure;
 pub mod place;
+mod profile;
 mod service;
 mod url;
 
+pub use draft::{Draft, Fork};
 pub use place::{Place, Version};
-pub use url::is_url;
+pub use url::{bucket_of, committed, is_in_repository, is_url, key_of};

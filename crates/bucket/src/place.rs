@@ -16,6 +16,7 @@ use object_store::{
 };
 use penstock_engine::{Error, Kind, Result};
 
+use crate::draft::{Fork, State};
 use crate::failure;
 use crate::service::{self, Bucket};
 use crate::url::{self, Scheme};
@@ -100,20 +101,69 @@ impl Place {
         Ok(Self { bucket, key, url })
     }
 
-    /// Whether other processes reach the bucket, too.
-    pub fn is_shared(&self) -> bool {
-        self.bucket.scheme != Scheme::Memory
-    }
-
-    /// Refuses places that are only read.
+    /// The place of a URL in a state of a repository that another process, or this one, has.
     ///
     /// # Errors
-    /// [`Kind::ReadOnly`].
+    /// As [`Place::at`]; [`Kind::Unsupported`] in a program that has no such repositories.
+    pub fn in_fork(url: &Path, fork: &Fork) -> Result<Self> {
+        if fork.is_own() {
+            return Self::at(url);
+        }
+        let parts = url::parse(url).map_or("", |url| url.key);
+        let wrong = |e| Error::new(Kind::Schema, "reading a URL", e).at(url);
+        let key = Key::parse(parts).map_err(wrong)?;
+        let state = fork.open().map_err(|e| e.at(url))?;
+        let bucket = Bucket::of_state(state, true)?;
+        let url = url.to_path_buf();
+        Ok(Self { bucket, key, url })
+    }
+
+    /// What other processes need to open the same state; `None` for a place in a bucket.
+    ///
+    /// # Errors
+    /// The error of the repository.
+    pub fn fork(&self) -> Result<Option<Fork>> {
+        let fork = self.bucket.state.as_deref().map(Fork::of).transpose();
+        fork.map_err(|e| e.at(&self.url))
+    }
+
+    /// The changes of the fork of another process's state that this place is in; none for any other
+    /// place.
+    ///
+    /// # Errors
+    /// The error of the repository.
+    pub fn changes(&self) -> Result<Vec<u8>> {
+        let fork = self.bucket.state.as_deref().filter(|_| self.bucket.is_fork);
+        let changes = fork.map(State::bytes).transpose();
+        Ok(changes.map_err(|e| e.at(&self.url))?.unwrap_or_default())
+    }
+
+    /// Whether the place is in a repository: then all that is put there is seen at once, by a
+    /// commit.
+    pub fn is_in_repository(&self) -> bool {
+        self.bucket.state.is_some()
+    }
+
+    /// Whether other processes reach the bucket, too.
+    pub fn is_shared(&self) -> bool {
+        let is_shared = self.bucket.state.as_deref().map(State::is_shared);
+        is_shared.unwrap_or(self.bucket.scheme != Scheme::Memory)
+    }
+
+    /// Refuses places that are only read: those of a web server, and of a committed state.
+    ///
+    /// # Errors
+    /// [`Kind::ReadOnly`]; [`Kind::Unsupported`] for a repository without a draft.
     pub fn check_writable(&self) -> Result<()> {
         match self.bucket.scheme {
             Scheme::Web => {
                 let cause = "a web server is only read: give the URL of a bucket";
                 Err(Error::new(Kind::ReadOnly, "writing", cause).at(&self.url))
+            }
+            Scheme::Repository if url::committed(&self.url) == self.url => {
+                let cause = "a repository is written by Session.write, timestep and checkpoint: \
+                    copy to a directory or a bucket, and write from there";
+                Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.url))
             }
             _ => Ok(()),
         }
@@ -200,7 +250,7 @@ impl Place {
     /// The error of the service. The object may be the former or the new one then.
     pub fn write(&self, data: impl Into<Bytes>) -> Result<()> {
         let data = data.into();
-        let put = self.insist(async || match data.len() > REQUEST_BYTES_MAX {
+        let put = self.insist(async || match self.is_in_parts(&data) {
             true => self.write_parts(data.clone()).await,
             false => {
                 let put = self.store().put(&self.key, data.clone().into());
@@ -208,6 +258,11 @@ impl Place {
             }
         });
         put.map_err(|e| self.failed(&e, "writing"))
+    }
+
+    /// Whether an object is put by several requests.
+    fn is_in_parts(&self, data: &[u8]) -> bool {
+        data.len() > REQUEST_BYTES_MAX && !self.is_in_repository()
     }
 
     async fn write_parts(&self, data: Bytes) -> Answer<()> {
@@ -231,6 +286,28 @@ impl Place {
             }
             try_join_all(some).await?;
         }
+    }
+
+    /// Puts an object here if the object that is there still has this version, or if there is still
+    /// none. Gives whether it was put. The condition of an object that goes by several requests is
+    /// looked at before, since services take none with these.
+    ///
+    /// # Errors
+    /// As [`Place::create`].
+    pub fn write_over(&self, data: Vec<u8>, version: Option<&Version>) -> Result<bool> {
+        if data.len() <= REQUEST_BYTES_MAX {
+            let put = match version {
+                None => self.create(&data)?,
+                Some(version) => self.replace(&data, version)?,
+            };
+            return Ok(put.is_some());
+        }
+        let there = self.about()?.map(|about| about.version);
+        let is_met = there.as_ref() == version;
+        if is_met {
+            self.write(data)?;
+        }
+        Ok(is_met)
     }
 
     /// Puts an object here if there is none. Gives the version, or `None` if there is an object.
@@ -283,6 +360,21 @@ impl Place {
         self.if_there(removed, "removing").map(drop)
     }
 
+    /// Removes the object, if there is one, and all objects below.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn remove_tree(&self) -> Result<()> {
+        self.remove()?;
+        match &self.bucket.state {
+            None => self.remove_all(&self.keys_below(|_| true)?),
+            Some(state) => {
+                let removed = state.remove_below(self.key.as_ref());
+                removed.map_err(|e| e.at(&self.url))
+            }
+        }
+    }
+
     /// The keys of all objects below that `wanted` takes, relative to this place.
     ///
     /// # Errors
@@ -317,14 +409,24 @@ impl Place {
         self.if_there(gone, "removing").map(drop)
     }
 
-    /// Copies objects within the service, each from one key to another, relative to this place.
+    /// Copies objects below `source`, each from one key there to another one here; within the
+    /// service if it is the same bucket.
     ///
     /// # Errors
-    /// The error of the service.
-    pub fn copy_all(&self, pairs: &[(String, String)]) -> Result<()> {
+    /// The error of the service; [`Kind::Missing`] when an object is gone.
+    pub fn copy_all(&self, source: &Self, pairs: &[(String, String)]) -> Result<()> {
+        if !Arc::ptr_eq(&self.bucket, &source.bucket) {
+            for (from, to) in pairs {
+                let from = source.below(from)?;
+                let gone = || Error::new(Kind::Missing, "copying", "it is gone").at(&from.url);
+                let (data, _) = from.read()?.ok_or_else(gone)?;
+                self.below(to)?.write(data)?;
+            }
+            return Ok(());
+        }
         let pairs = pairs
             .iter()
-            .map(|(from, to)| Ok((self.below(from)?.key, self.below(to)?.key)));
+            .map(|(from, to)| Ok((source.below(from)?.key, self.below(to)?.key)));
         let pairs: Vec<(Key, Key)> = pairs.collect::<Result<_>>()?;
         let copied = self.insist(async || {
             let copies = pairs.iter().map(|(from, to)| self.store().copy(from, to));

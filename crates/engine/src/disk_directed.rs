@@ -63,6 +63,7 @@ pub(crate) async fn serve<M: Machine>(
     };
     let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
     outcome.sums = job.sums();
+    outcome.changes = job.changes();
     outcome
 }
 
@@ -174,6 +175,12 @@ impl<'a, M: Machine> Job<'a, M> {
             })
         };
         self.files.iter().flat_map(sums_of).collect()
+    }
+
+    /// What the director must know of the writes before they can be seen.
+    fn changes(&self) -> Vec<Vec<u8>> {
+        let changes = self.files.iter().map(|file| file.disk.changes());
+        changes.filter(|changes| !changes.is_empty()).collect()
     }
 }
 

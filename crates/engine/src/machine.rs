@@ -273,6 +273,11 @@ pub trait BlockFile {
     /// The checksum of each object that was written, by its number, if the target asks for
     /// checksums. Call it after [`BlockFile::finish`].
     fn sums(&self) -> Vec<(u64, u32)>;
+
+    /// What the director must know of the writes before they can be seen, where the store itself
+    /// does not tell: for a repository, the changes of this server's fork. Call it after
+    /// [`BlockFile::finish`].
+    fn changes(&self) -> Vec<u8>;
 }
 
 /// A machine, as one of its nodes sees it.

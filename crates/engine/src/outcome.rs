@@ -22,6 +22,8 @@ pub struct Tally {
     pub moved: Traffic,
     /// The checksums by array and object, if the disks were to make them.
     pub sums: Vec<Sum>,
+    /// The changes of forks of repositories ([`crate::BlockFile::changes`]).
+    pub changes: Vec<Vec<u8>>,
 }
 
 /// The traffic of one or several servers.
@@ -62,6 +64,8 @@ pub struct Outcome {
     pub moved: Traffic,
     /// The checksums of the objects that these nodes have written.
     pub sums: Vec<Sum>,
+    /// The changes of forks of repositories ([`crate::BlockFile::changes`]).
+    pub changes: Vec<Vec<u8>>,
     /// The error of the lowest rank or server, if any.
     pub error: Option<Error>,
 }
@@ -71,6 +75,7 @@ impl Outcome {
     pub fn merge(mut self, other: Self) -> Self {
         self.moved.add(&other.moved);
         self.sums.extend(other.sums);
+        self.changes.extend(other.changes);
         self.error = lowest(self.error, other.error);
         self
     }
@@ -81,8 +86,18 @@ impl Outcome {
     /// The outcome's error.
     pub(crate) fn tally(mut self) -> Result<Tally> {
         self.sums.sort_by_key(|sum| (sum.array, sum.object));
-        let (moved, sums) = (self.moved, self.sums);
-        self.error.map_or(Ok(Tally { moved, sums }), Err)
+        let Self {
+            moved,
+            sums,
+            changes,
+            error,
+        } = self;
+        let tally = Tally {
+            moved,
+            sums,
+            changes,
+        };
+        error.map_or(Ok(tally), Err)
     }
 
     /// Makes the outcome of one part.

@@ -127,4 +127,8 @@ impl Medium for FileMedium {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }

@@ -1,6 +1,7 @@
 //! Errors as exceptions: one class of `penstock._errors` for each kind.
 
 use penstock_engine::{Error, Kind, Who};
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -36,6 +37,22 @@ pub fn exception<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyA
     value.setattr("bytes", bytes)?;
     value.setattr("cause", &error.cause)?;
     Ok(value)
+}
+
+/// An exception of Python code that was called, as an error. Ctrl-C comes again where the program
+/// waits for its call.
+pub fn error_of(py: Python<'_>, raised: &PyErr, doing: &str) -> Error {
+    if !raised.is_instance_of::<PyException>(py) {
+        // SAFETY: it sets a flag, as the handler of a signal does.
+        unsafe { pyo3::ffi::PyErr_SetInterrupt() };
+        return Error::new(Kind::Peer, doing, "it was interrupted");
+    }
+    let value = raised.value(py);
+    let text = |name| value.getattr(name)?.extract::<String>();
+    match (text(intern!(py, "kind")), text(intern!(py, "cause"))) {
+        (Ok(kind), Ok(cause)) => Error::new(kind_of(&kind), doing, cause),
+        _ => Error::new(Kind::Io, doing, raised),
+    }
 }
 
 fn class_stem(kind: Kind) -> String {

@@ -11,6 +11,7 @@
 //! | `files` | parallel files |
 //! | `local` | the memory of a NumPy array |
 //! | `stores` | reads, repairs and copies stores without a session |
+//! | `repositories` | repositories of Icechunk, which Python opens |
 //! | `interrupt` | Ctrl-C while a call waits |
 //! | `errors` | errors as exceptions |
 //! | `cli` | the command `penstock` |
@@ -23,6 +24,7 @@ mod group;
 mod interrupt;
 mod list;
 mod local;
+mod repositories;
 mod session;
 mod spec;
 mod stores;
@@ -33,6 +35,7 @@ use pyo3::prelude::*;
 
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    penstock_bucket::draft::lend(Box::new(repositories::Lent));
     module.add_class::<session::PySession>()?;
     module.add_class::<session::PySeat>()?;
     module.add_class::<files::PyFile>()?;
@@ -55,6 +58,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stores::describe, module)?)?;
     module.add_function(wrap_pyfunction!(stores::verify, module)?)?;
     module.add_function(wrap_pyfunction!(stores::repair, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::make_group, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::install_tree, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::remove_tree, module)?)?;
     module.add_function(wrap_pyfunction!(stores::copy, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
     module.add_function(wrap_pyfunction!(trace::end_trace, module)?)?;

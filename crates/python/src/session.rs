@@ -765,6 +765,11 @@ impl PySession {
         self.released(py, |session| session.close_array(&mut array.lock()))
     }
 
+    /// Commits what calls have written to a repository that keeps the commits of calls back.
+    fn commit(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
+        self.released(py, move |session| session.commit(&path))
+    }
+
     fn barrier(&self, py: Python<'_>) -> PyResult<()> {
         self.released(py, |session| session.barrier())
     }

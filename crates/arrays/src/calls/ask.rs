@@ -70,6 +70,8 @@ pub enum Ask {
     Order(u64),
     /// A write or read by all ranks on the open array with this number.
     Together(u64, Operation, MemoryAsk),
+    /// The commit of all that was written to the repository of a path.
+    Commit(PathBytes),
     /// The end of a copy.
     EndOfCopy,
     /// A barrier.
@@ -92,6 +94,7 @@ impl Ask {
             Self::Open { .. } => "open",
             Self::Order(_) => "order",
             Self::Together(..) => "together",
+            Self::Commit(_) => "commit",
             Self::Barrier => "meet",
             Self::EndOfSession => "close",
         }
@@ -246,6 +249,7 @@ impl Ask {
             Self::Together(number, Operation::Read, _) => {
                 format!("a read by all ranks of open array {number}")
             }
+            Self::Commit(path) => format!("a commit to {}", path.words()),
             Self::EndOfCopy => "the end of a copy".to_string(),
             Self::Barrier => "a barrier".to_string(),
             Self::EndOfSession => "the end of the session".to_string(),
@@ -277,7 +281,7 @@ impl Ask {
                 .with("mode", if *is_writable { "r+" } else { "r" }),
             Self::Together(_, _, memory) => terms.with("memory schema", memory.words()),
             Self::Slab { .. } | Self::Order(_) => terms,
-            Self::EndOfCopy | Self::Barrier | Self::EndOfSession => terms,
+            Self::Commit(_) | Self::EndOfCopy | Self::Barrier | Self::EndOfSession => terms,
         }
     }
 }

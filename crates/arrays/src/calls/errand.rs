@@ -26,6 +26,7 @@ pub(super) enum Topic {
     Order,
     Together,
     Meet,
+    Commit,
     Close,
     /// One that makes no sense.
     Unknown,
@@ -45,6 +46,7 @@ impl Topic {
             Self::Order => "order",
             Self::Together => "together",
             Self::Meet => "meet",
+            Self::Commit => "commit",
             Self::Close => "close",
             Self::Unknown => "unknown",
         }
@@ -59,6 +61,16 @@ pub(super) trait Errand: Serialize + DeserializeOwned + Send + 'static {
     /// The paths in it, which are below the directory of the node that directs.
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         Vec::new()
+    }
+
+    /// The path to which the call writes arrays.
+    fn written(&mut self) -> Option<&mut PathBuf> {
+        None
+    }
+
+    /// What the call does, in words.
+    fn words(&self) -> String {
+        self.topic().name().to_string()
     }
 
     /// The director, which works with what is on this desk.
@@ -76,6 +88,12 @@ pub(super) trait AnyErrand: Send {
     /// As [`Errand::paths`].
     fn paths(&mut self) -> Vec<&mut PathBuf>;
 
+    /// As [`Errand::written`].
+    fn written(&mut self) -> Option<&mut PathBuf>;
+
+    /// As [`Errand::words`].
+    fn words(&self) -> String;
+
     /// As [`Errand::director`].
     fn director(self: Box<Self>, desk: &Arc<Desk>) -> Box<dyn Director + Send>;
 }
@@ -87,6 +105,14 @@ impl<E: Errand> AnyErrand for E {
 
     fn paths(&mut self) -> Vec<&mut PathBuf> {
         Errand::paths(self)
+    }
+
+    fn written(&mut self) -> Option<&mut PathBuf> {
+        Errand::written(self)
+    }
+
+    fn words(&self) -> String {
+        Errand::words(self)
     }
 
     fn director(self: Box<Self>, desk: &Arc<Desk>) -> Box<dyn Director + Send> {

@@ -25,6 +25,7 @@ use penstock_machines::{DeviceId, Medium, Node, Opener};
 use penstock_net::shared::Shared;
 
 use super::ask::Ask;
+use super::commit::CommitErrand;
 use super::desk::Desk;
 use super::errand::{AnyErrand, Close, Meet, Topic, heard};
 use super::meter::{CallMeter, CountedCall};
@@ -257,6 +258,7 @@ impl Guest {
             Topic::Order => heard::<OrderErrand>(&errand),
             Topic::Together => heard::<TogetherErrand>(&errand),
             Topic::Meet => heard::<Meet>(&errand),
+            Topic::Commit => heard::<CommitErrand>(&errand),
             Topic::Close => heard::<Close>(&errand),
             Topic::Unknown => Err(closed()),
         }?;
@@ -433,6 +435,7 @@ impl Opener for StandingOpener {
             return self.other.open(opening, tells_positions);
         };
         let (user, target) = read?;
+        target.check_not_lent()?;
         let opened = user.act(|| open_target(&target.telling_positions(tells_positions), opening));
         Ok(Arc::new(UserMedium::new(opened?, user)))
     }

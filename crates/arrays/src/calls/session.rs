@@ -22,6 +22,7 @@ use serde::de::DeserializeOwned;
 use super::array::{ArrayCall, LocalPart};
 use super::ask::Ask;
 use super::desk::Desk;
+use super::drafted;
 use super::driver::{CallStart, Direct, Driver};
 use super::errand::{AnyErrand, Close, Direction, Meet, Saying};
 use super::settings::{Outstanding, Report, Settings, Subject};
@@ -453,7 +454,7 @@ impl Session {
                 })
             }
             Direction::Here(director) => Direct::Here(director),
-            Direction::Errand(errand) => Direct::Here(errand.director(&self.desk)),
+            Direction::Errand(errand) => Direct::Here(drafted::director(errand, &self.desk)),
         };
         let start = CallStart {
             proposal,

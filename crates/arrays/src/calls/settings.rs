@@ -198,12 +198,13 @@ impl Settings {
     }
 
     /// A target as servers hear of it.
-    fn told(&self, target: &Target) -> Result<Vec<u8>> {
+    fn told(&self, target: Target) -> Result<Vec<u8>> {
+        let target = target.lent()?;
         let Some(user) = &self.user else {
-            return encode(target);
+            return encode(&target);
         };
         let mut told = vec![MARK];
-        told.extend(encode(&(user, target))?);
+        told.extend(encode(&(user, &target))?);
         Ok(told)
     }
 
@@ -224,7 +225,7 @@ impl Settings {
         let target = self.as_set(target.clone()).with_direct(direct);
         target.check_servers(self.servers)?;
         let servers = target.spread_over().unwrap_or(self.servers);
-        Ok((self.told(&target)?, servers))
+        Ok((self.told(target)?, servers))
     }
 
     /// The number of servers.
@@ -273,7 +274,7 @@ impl Settings {
             }
             _ => self.servers,
         };
-        let target = target.map_or(Ok(Vec::new()), |target| self.told(&target));
+        let target = target.map_or(Ok(Vec::new()), |target| self.told(target));
         Ok(Request {
             operation,
             strategy,

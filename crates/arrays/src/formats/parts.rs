@@ -320,6 +320,10 @@ impl Medium for Parts {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// The file of an object. Objects count through the grid, part files through the mesh, which is

@@ -277,6 +277,10 @@ impl Medium for Plain {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 fn stays_unstored(path: &Path) -> Error {
@@ -371,6 +375,10 @@ impl Medium for Reader {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Encodes chunks, and writes them where there is room.
@@ -443,6 +451,10 @@ impl Medium for Writer {
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
         Vec::new()
     }
 }

@@ -69,4 +69,8 @@ impl Medium for Sparse {
     fn sums(&self) -> Vec<(u64, u32)> {
         self.medium.sums()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        self.medium.changes()
+    }
 }

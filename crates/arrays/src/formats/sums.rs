@@ -187,6 +187,10 @@ impl Medium for SumMedium {
         });
         sums.collect()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        self.medium.changes()
+    }
 }
 
 /// The error of a medium that moves whole blocks only.
@@ -296,6 +300,10 @@ impl Medium for CheckMedium {
 
     fn sums(&self) -> Vec<(u64, u32)> {
         self.medium.sums()
+    }
+
+    fn changes(&self) -> Vec<u8> {
+        self.medium.changes()
     }
 }
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_bucket::{Place, is_url};
+use penstock_bucket::{Place, bucket_of, is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{Block, DiskSchema};
+use penstock_layout::{Assignment, Block, DiskSchema, Split};
 use penstock_machines::{DeviceId, Medium};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,18 @@ pub(crate) enum Form {
     Library(hdf5::library::Location),
     /// A Zarr array whose chunks are in files of others.
     Referred(zarr::Referred),
+}
+
+/// The disk schema for a write to `path`: into a bucket a chunk goes whole.
+///
+/// # Errors
+/// [`Kind::Schema`] for a schema that does not fit together.
+pub(crate) fn whole_in_bucket(path: &Path, disk: DiskSchema) -> Result<DiskSchema> {
+    if !is_url(path) || disk.assignment() != Assignment::Objects {
+        return Ok(disk);
+    }
+    let refused = |e| Error::new(Kind::Schema, "laying out an array", e).at(path);
+    disk.split(Split::Whole).map_err(refused)
 }
 
 impl Target {
@@ -191,6 +203,34 @@ impl Target {
         DeviceId::of(&path).ok_or_else(|| missing().at(&path))
     }
 
+    /// The target with what servers of other processes need to open it.
+    ///
+    /// # Errors
+    /// The error of a repository.
+    pub(crate) fn lent(mut self) -> Result<Self> {
+        if let Form::Zarr(location) = &mut self.form
+            && is_in_repository(&location.directory)
+        {
+            location.fork = Place::at(&location.directory)?.fork()?;
+        }
+        Ok(self)
+    }
+
+    /// Refuses a target with what opens a state of a repository: servers that stand take no such
+    /// thing from anybody.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`].
+    pub(crate) fn check_not_lent(&self) -> Result<()> {
+        match &self.form {
+            Form::Zarr(zarr::Location { fork: Some(_), .. }) => {
+                let cause = "servers that stand have no repositories";
+                Err(Error::new(Kind::Unsupported, "opening", cause).at(self.path()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The service that has the target's bucket.
     fn service(&self) -> Result<DeviceId> {
         let path = self.data_path();
@@ -201,8 +241,7 @@ impl Target {
         if self.way.direct == DirectIo::Always {
             return refused("a bucket has no page cache to go around: leave out direct=True");
         }
-        let bucket = path.iter().nth(1).unwrap_or_default();
-        Ok(DeviceId::of_service(&bucket.to_string_lossy()))
+        Ok(DeviceId::of_service(bucket_of(path).unwrap_or_default()))
     }
 
     /// Opens the (temporary) data for writing, in the blocks of `schema`, which must be the disk

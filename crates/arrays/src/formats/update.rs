@@ -93,4 +93,8 @@ impl Medium for UpdateMedium {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        self.medium.changes()
+    }
 }

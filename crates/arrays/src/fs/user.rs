@@ -175,4 +175,8 @@ impl Medium for UserMedium {
     fn sums(&self) -> Vec<(u64, u32)> {
         self.medium.sums()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        self.medium.changes()
+    }
 }

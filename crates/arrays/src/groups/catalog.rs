@@ -10,8 +10,9 @@ use penstock_hdf5::Member;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::in_file;
 use super::metadata::Metadata;
-use super::{checkpoints, in_file};
+use super::objects::{checkpoint_sums_object, read_sums};
 use crate::formats::hdf5;
 use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record};
 use crate::formats::spread::{Spread, of_server};
@@ -316,12 +317,11 @@ fn list_group(place: &Path, group: &Node, path: String, entries: &mut Vec<Entry>
 
 /// All checkpoints of the group at `path`, which may contain `{server}`, the newest last.
 pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
-    let directory = checkpoints(&of_server(path, 0));
+    let directory = record::checkpoints(&of_server(path, 0));
     let mut all = Vec::new();
-    for entry in files::entries(&directory)? {
-        let name = entry.file_name();
+    for name in files::directories_in(&directory)? {
         // A checkpoint may be removed while it is read.
-        let Some(json) = read_json(&entry.path().join("zarr.json"))? else {
+        let Some(json) = read_json(&directory.join(&name).join("zarr.json"))? else {
             continue;
         };
         let mut attributes = json["attributes"].as_object().cloned().unwrap_or_default();
@@ -330,7 +330,7 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
             continue; // what others have put there
         };
         all.push(Checkpoint {
-            path: checkpoints(path).join(name),
+            path: record::checkpoints(path).join(name),
             attributes,
             ..checkpoint
         });
@@ -360,10 +360,14 @@ pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Re
     if hdf5::describe::is_hdf5_file(&checkpoint) {
         return Ok(None);
     }
+    // A checkpoint may have been copied from a bucket to a directory, or back.
+    if let Some(known) = read_sums(&checkpoint_sums_object(&checkpoint), name, objects)? {
+        return Ok(Some(known));
+    }
     let former = checkpoint.join(".penstock").join("sums.json");
     let sums = match former.exists() {
         true => former_sums(&former, name, objects),
-        false => sums::read(&checkpoint_sums_file(&checkpoint, name), objects),
+        false => sums::read(&record::checkpoint_sums_file(&checkpoint, name), objects),
     };
     sums.map(Some)
 }
@@ -385,11 +389,6 @@ pub(crate) fn shapes_of(checkpoint: &Path) -> Result<Shapes> {
         _ => None,
     });
     Ok(shapes.collect())
-}
-
-/// The file of the checksums of an array of a checkpoint.
-pub(super) fn checkpoint_sums_file(checkpoint: &Path, name: &str) -> PathBuf {
-    checkpoint.join(name).join(".sums")
 }
 
 /// The checksums of an array in a file of the first version, which holds the checksums of all

@@ -11,6 +11,7 @@ use penstock_machines::Medium;
 
 use super::catalog::{Catalog, Contents, Entry, checkpoint_sums, list, open};
 use super::metadata::Metadata;
+use super::objects::{read_sums, timestep_sums_object};
 use super::timestep::{Rows, rows_at, rows_of, sums_offset, time_of};
 use super::{former, in_file};
 use crate::Progress;
@@ -19,7 +20,7 @@ use crate::formats::hdf5::{self, describe::is_hdf5_file};
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Parts, SUM_BYTES, Sums};
-use crate::formats::{Form, Target};
+use crate::formats::{Form, Target, whole_in_bucket};
 use crate::fs::files::{self, damaged, open_if_there};
 use crate::schema::Storage;
 
@@ -283,7 +284,7 @@ impl Verification {
             Err(error) if error.kind == Kind::Missing => return Ok(()),
             opened => opened?,
         };
-        let disk = stored.disk_schema(BLOCK_BYTES)?;
+        let disk = whole_in_bucket(checkpoint, stored.disk_schema(BLOCK_BYTES)?)?;
         let known = checkpoint_sums(checkpoint, name, disk.objects())?;
         let part = Part {
             target: stored.target(),
@@ -428,7 +429,6 @@ fn timestep_sums(
     rows: Rows,
     disk: &DiskSchema,
 ) -> Result<Option<Sums>> {
-    let path = record::sums_file(group, name);
     let count = match disk.grid().split_first() {
         Some((chunks, others)) if rows.count > 1 => chunks * others.iter().product::<u64>(),
         Some((_, others)) => others.iter().product(),
@@ -438,9 +438,23 @@ fn timestep_sums(
     if record.penstock != VERSION {
         return former::timestep_sums(group, name, rows.timestep, count).map(Some);
     }
-    let mut bytes = files::zeros(count.saturating_mul(SUM_BYTES))?;
+    // A group may have been copied from a bucket to a directory.
+    let path = record::sums_file(group, name);
     let offset = sums_offset(metadata, record, name, rows)?;
-    let Some(file) = open_if_there(&path)? else {
+    let in_file = match is_url(group) {
+        true => None,
+        false => sums_in_file(&path, offset, count)?,
+    };
+    match in_file {
+        Some(known) => Ok(Some(known)),
+        None => read_sums(&timestep_sums_object(group, rows.timestep), name, count),
+    }
+}
+
+/// The checksums at an offset of a file; `None` if there are none.
+fn sums_in_file(path: &Path, offset: u64, count: u64) -> Result<Option<Sums>> {
+    let mut bytes = files::zeros(count.saturating_mul(SUM_BYTES))?;
+    let Some(file) = open_if_there(path)? else {
         return Ok(None);
     };
     let length = file.metadata().map_or(0, |meta| meta.len());
@@ -448,8 +462,8 @@ fn timestep_sums(
         return Ok(None);
     }
     file.read_exact_at(&mut bytes, offset)
-        .map_err(|e| damaged(&path, format!("checksums are missing: {e}")))?;
-    let known = sums::decode(&bytes, &path)?;
+        .map_err(|e| damaged(path, format!("checksums are missing: {e}")))?;
+    let known = sums::decode(&bytes, path)?;
     let is_known = bytes.is_empty() || bytes.iter().any(|&byte| byte != 0);
     Ok(is_known.then_some(known))
 }

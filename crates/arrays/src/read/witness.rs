@@ -8,10 +8,11 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use penstock_bucket::{Place, Version, is_url};
+use penstock_bucket::{Place, Version, is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 
-/// What tells one file at a path from the next, if there is one.
+/// What tells one file at a path from the next, if there is one. A state of a repository does not
+/// change while it is read.
 type Identity = Option<Mark>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +59,9 @@ impl Witness {
 }
 
 fn identity(path: &Path) -> Identity {
+    if is_in_repository(path) {
+        return None;
+    }
     if is_url(path) {
         let place = Place::of(&path.join("zarr.json")).ok()??;
         let about = place.about().ok()??;

@@ -9,6 +9,8 @@
 //! | parts | a copy of each part that is changed; a hard link for each other part |
 //! | chunks in a bucket | a get of each chunk that is changed in part; a copy within the service of each other chunk |
 //!
+//! In a repository, servers get, change and put chunks of the draft itself.
+//!
 //! A dataset of an HDF5 file is changed in the file: see `part`.
 //!
 //! If chunks or parts are spread over servers, each server makes the copies and links of its own,
@@ -18,11 +20,13 @@
 
 use std::path::Path;
 
-use penstock_bucket::is_url;
+use penstock_bucket::{is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 
-use super::checks::{check_not_saved, is_in_group, resolve, same_file_system};
+use super::checks::{
+    check_not_in_checkpoints, check_not_saved, is_in_group, resolve, same_file_system,
+};
 use super::objects::ObjectsPlace;
 use super::part::ChangedDataset;
 use super::pending::Pending;
@@ -46,6 +50,9 @@ impl Pending {
     /// [`Pending::create`] otherwise. Nothing is touched then.
     pub fn change(path: &Path, stored: &StoredArray) -> Result<Self> {
         match stored.target().form() {
+            Form::Zarr(location) if is_in_repository(&location.directory) => {
+                change_in_draft(location)
+            }
             Form::Zarr(location) if is_url(&location.directory) => change_objects(location),
             Form::Zarr(location) => change_chunks(location),
             Form::Flat(location) => change_file(path, location),
@@ -111,6 +118,19 @@ fn change_parts(path: &Path, schema: &ArraySchema, location: &parts::Location) -
         target,
         Place::Directory { path, base },
     ))
+}
+
+fn change_in_draft(location: &zarr::Location) -> Result<Pending> {
+    let array = &location.directory;
+    metadata_of(array)?;
+    location.check_writable()?;
+    check_not_in_checkpoints(array)?;
+    if let (Some(group), Some(name)) = (array.parent(), array.file_name()) {
+        check_not_saved(group, &name.to_string_lossy())?;
+    }
+    let (directory, form) = (array.clone(), location.form.clone());
+    let location = zarr::Location::new(directory, form);
+    Ok(Pending::in_draft(Form::Zarr(location)))
 }
 
 fn change_objects(location: &zarr::Location) -> Result<Pending> {

@@ -274,16 +274,6 @@ impl FilePlace {
         }
     }
 
-    /// Gives the file, which is new, these attributes and this path in the same directory.
-    pub(crate) fn name(&mut self, path: PathBuf, attributes: Map<String, Value>) {
-        self.file = path;
-        self.goal.groups.push(FileGroup {
-            path: String::new(),
-            attributes,
-            from: None,
-        });
-    }
-
     /// Makes the metadata that lead to the elements.
     pub(crate) fn install(&self, temporary: &Temporary) -> Result<()> {
         let data = self.data(temporary);

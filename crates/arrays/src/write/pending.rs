@@ -6,16 +6,18 @@
 //! | row-major | the file | `path` |
 //! | parts | the directory of parts | `path` |
 //! | chunks in a bucket | missing: see `objects` | `path/name` |
+//! | chunks in a repository | missing: see `drafted` | `path/name` |
 //!
 //! A part of an array is changed in another way: see `change`.
 
 use std::path::{Path, PathBuf};
 
-use penstock_bucket::is_url;
+use penstock_bucket::{is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 
 use super::checks::{check_file, check_group, check_parts, resolve};
 use super::dataset::FilePlace;
+use super::drafted;
 use super::objects::ObjectsPlace;
 use super::place::{Place, SIDECAR};
 use crate::dtype::ByteOrder;
@@ -52,6 +54,8 @@ enum Way {
     Files { temporary: Temporary, place: Place },
     /// By a put of its metadata, in a bucket.
     Objects(Box<ObjectsPlace>),
+    /// By a commit of the draft of a repository that it is in, as all else that the call writes.
+    Draft,
 }
 
 /// The leftover of a write whose array is in its place: the lock of its removed temporary. The file
@@ -79,9 +83,18 @@ impl Pending {
     pub fn create(path: &Path, schema: &ArraySchema, keys: Keys) -> Result<Self> {
         schema.disk_schema(1)?;
         if is_url(path) && schema.disk.is_zarr() {
-            return Self::create_objects(path, schema);
+            return match is_in_repository(path) {
+                true => Self::create_in_draft(path, schema),
+                false => Self::create_objects(path, schema),
+            };
         }
         Self::begin(place_of(path, schema)?, schema, keys, None)
+    }
+
+    /// Begins a write of an array in chunks to a draft of a repository.
+    fn create_in_draft(group: &Path, schema: &ArraySchema) -> Result<Self> {
+        let (array, metadata) = drafted::create(group, schema)?;
+        Ok(Self::in_draft(chunks_in(array, schema, &metadata, None)?))
     }
 
     /// Begins a write of an array in chunks to a bucket.
@@ -90,6 +103,14 @@ impl Pending {
         let place = ObjectsPlace::new(group, &schema.name, metadata)?;
         let form = chunks_in(place.url().to_path_buf(), schema, place.metadata(), None)?;
         Ok(Self::of_objects(form, place))
+    }
+
+    /// A write to a draft of a repository, which is there when the draft is committed.
+    pub(super) fn in_draft(form: Form) -> Self {
+        Self {
+            target: Target::new(form),
+            way: Way::Draft,
+        }
     }
 
     pub(super) fn of_objects(form: Form, place: ObjectsPlace) -> Self {
@@ -160,6 +181,7 @@ impl Pending {
                 place.install()?;
                 return Ok(Leftover { _temporary: None });
             }
+            Way::Draft => return Ok(Leftover { _temporary: None }),
         };
         let mut made = place.make_rest(&temporary)?;
         made.extend(laid_out(&temporary, &place));
@@ -179,6 +201,7 @@ impl Pending {
         match self.way {
             Way::Files { mut temporary, .. } => temporary.remove(),
             Way::Objects(place) => place.abort(),
+            Way::Draft => Ok(()),
         }
     }
 }

@@ -8,7 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use penstock_bucket::Place;
-use penstock_engine::Result;
+use penstock_engine::{Error, Kind, Result};
 
 use super::change::metadata_of;
 use super::checks::{check_not_in_checkpoints, check_not_saved, is_in_group, resolve};
@@ -45,6 +45,11 @@ impl StoredArray {
         if !matches!(form, Form::Referred(_))
             && let Some(place) = Place::of(self.target().path())?
         {
+            if place.is_in_repository() {
+                let cause = "a repository is changed by commits: write parts by Session.write";
+                let error = Error::new(Kind::Unsupported, "opening for changes", cause);
+                return Err(error.at(place.url()));
+            }
             return lease(&place);
         }
         let (beside, name, target) = match form {

@@ -135,4 +135,12 @@ impl<'a, M: Machine> CallFile<'a, M> {
             Self::Shared(..) => Vec::new(),
         }
     }
+
+    /// What the director must know of the writes before they can be seen.
+    pub(crate) fn changes(&self) -> Vec<u8> {
+        match self {
+            Self::Own(part) => part.changes(),
+            Self::Shared(..) => Vec::new(),
+        }
+    }
 }

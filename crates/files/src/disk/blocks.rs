@@ -206,4 +206,8 @@ impl Medium for BlockMedium {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }

@@ -210,6 +210,10 @@ impl BlockFile for RealDisk {
     fn sums(&self) -> Vec<(u64, u32)> {
         self.opened().map(Medium::sums).unwrap_or_default()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        self.opened().map(Medium::changes).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

@@ -148,4 +148,8 @@ impl Medium for Store {
         };
         self.written.lock().unwrap().iter().map(sum).collect()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }

@@ -338,6 +338,10 @@ impl BlockFile for SimDisk {
         Vec::new()
     }
 
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
+
     async fn read_parts(&self, block: &Block, parts: &[Range<u64>], buffer: &Buffer) -> Result<()> {
         for part in parts {
             self.read_bytes(block, part.clone()).await?;

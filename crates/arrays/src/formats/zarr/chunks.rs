@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::Fork;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Split};
 use serde::{Deserialize, Serialize};
@@ -37,6 +38,8 @@ pub(crate) struct Location {
     pub(crate) base_keys: Option<String>,
     /// The spread of the chunks over servers, if they are not in the directory.
     pub(crate) spread: Option<SpreadArray>,
+    /// The state of a repository in which the array is, for servers of other processes.
+    pub(crate) fork: Option<Fork>,
 }
 
 impl Location {
@@ -50,6 +53,7 @@ impl Location {
             base: None,
             base_keys: None,
             spread: None,
+            fork: None,
         }
     }
 

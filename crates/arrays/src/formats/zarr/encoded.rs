@@ -127,6 +127,10 @@ impl Medium for Writer {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Reads and decodes chunks.
@@ -176,6 +180,10 @@ impl Medium for Reader {
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
         Vec::new()
     }
 }

@@ -11,7 +11,7 @@
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use penstock_bucket::Place;
 use penstock_engine::{Error, Kind, Result};
@@ -59,21 +59,30 @@ pub(super) trait Stored: Send + Sync {
     fn length(&self, object: u64) -> Result<Option<u64>>;
 }
 
-/// Decodes a chunk. A chunk that is not stored is of the fill value.
+/// Reads a chunk. A chunk that is not stored is of the fill value.
 fn read_chunk(stored: &impl Stored, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
     let bytes = stored.whole(object)?;
-    match (layout, &bytes) {
+    let bytes = bytes.as_ref().map(AsRef::as_ref);
+    decode_chunk(stored, layout, (object, bytes), data)
+}
+
+/// Decodes a chunk, if it is stored.
+fn decode_chunk(
+    stored: &impl Stored,
+    layout: &Layout,
+    (object, bytes): (u64, Option<&[u8]>),
+    data: &mut [u8],
+) -> Result<()> {
+    match (layout, bytes) {
         (Layout::Plain(plain), None) => fill(data, &plain.fill),
         (Layout::Plain(plain), Some(bytes)) => {
-            let bytes = bytes.as_ref();
             check_bytes(bytes.len() as u64, data.len() as u64, &stored.path(object))?;
             data.copy_from_slice(bytes);
             dtype::swap(data, plain.swap_width);
         }
         (Layout::Encoded(coder), None) => fill(data, coder.fill_value.as_ne_bytes()),
         (Layout::Encoded(coder), Some(bytes)) => {
-            let coder = stored.chunks().coder(coder, object);
-            let decoded = coder.decode(bytes.as_ref(), data);
+            let decoded = stored.chunks().coder(coder, object).decode(bytes, data);
             decoded.map_err(|e| e.at(&stored.path(object)))?;
         }
         (Layout::Shards(_), _) => return Err(no_parts("reading")),
@@ -86,14 +95,25 @@ pub(super) struct Objects {
     chunks: Chunks,
     /// The place of the array.
     home: Place,
+    /// The changes of a fork of a repository, once a medium that writes is finished.
+    changes: OnceLock<Vec<u8>>,
 }
 
 impl Objects {
     /// # Errors
-    /// When the environment does not say how to reach the bucket.
+    /// When the environment does not say how to reach the bucket; the error of the repository.
     pub(super) fn new(chunks: Chunks) -> Result<Self> {
-        let home = Place::at(&chunks.location.directory)?;
-        Ok(Self { chunks, home })
+        let directory = &chunks.location.directory;
+        let home = match &chunks.location.fork {
+            Some(fork) => Place::in_fork(directory, fork)?,
+            None => Place::at(directory)?,
+        };
+        let changes = OnceLock::new();
+        Ok(Self {
+            chunks,
+            home,
+            changes,
+        })
     }
 
     /// The place of a chunk.
@@ -101,19 +121,36 @@ impl Objects {
         self.home.below(&self.chunks.key(object))
     }
 
-    /// Encodes and puts a chunk.
-    fn write(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
-        let place = self.place(object)?;
-        let encoded = match layout {
-            Layout::Plain(plain) => dtype::swapped(data, plain.swap_width).into_owned(),
+    /// Encodes a chunk.
+    fn encode(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<Vec<u8>> {
+        match layout {
+            Layout::Plain(plain) => Ok(dtype::swapped(data, plain.swap_width).into_owned()),
             Layout::Encoded(coder) => {
                 let coder = self.chunks.coder(coder, object);
-                let encoded = coder.encode(data).map_err(|e| e.at(place.url()))?;
-                encoded.into_owned()
+                let encoded = coder.encode(data);
+                let encoded = encoded.map_err(|e| e.at(&self.chunks.path(object)))?;
+                Ok(encoded.into_owned())
             }
-            Layout::Shards(_) => return Err(no_parts("writing")),
-        };
-        place.write(encoded)
+            Layout::Shards(_) => Err(no_parts("writing")),
+        }
+    }
+
+    /// Ends the writes. A service answers a put when the object is on stable storage.
+    fn finish(&self) -> Result<()> {
+        let changes = self.home.changes()?;
+        let _ = self.changes.set(changes); // a medium is finished once
+        Ok(())
+    }
+
+    /// The changes of a fork of a repository.
+    fn changes(&self) -> Vec<u8> {
+        self.changes.get().cloned().unwrap_or_default()
+    }
+
+    /// Encodes and puts a chunk.
+    fn write(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
+        let encoded = self.encode(layout, object, data)?;
+        self.place(object)?.write(encoded)
     }
 }
 
@@ -221,14 +258,103 @@ impl Medium for Writer {
         Err(no_parts("reading"))
     }
 
-    /// A service answers a put when the object is on stable storage.
     fn finish(&self, _: bool) -> Result<()> {
-        Ok(())
+        self.objects.finish()
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        self.objects.changes()
+    }
+}
+
+/// Puts rows of an array that grows: chunks that nobody sees yet, and chunks that have other rows
+/// already, which they keep. A chunk is put if it is still what it was, so that no two writers put
+/// rows into one.
+pub(super) struct Grower {
+    objects: Objects,
+    layout: Layout,
+    locks: [Mutex<()>; LOCKS],
+}
+
+impl Grower {
+    pub(super) fn new(objects: Objects, layout: Layout) -> Self {
+        Self {
+            objects,
+            layout,
+            locks: no_locks(),
+        }
+    }
+}
+
+impl Medium for Grower {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let (objects, object) = (&self.objects, block.object);
+        let _lock = lock(&self.locks[exact::<usize>(object % LOCKS as u64)]);
+        let place = objects.place(object)?;
+        let bytes = objects.chunks.bytes(object);
+        let (whole, version) = match data.len() as u64 == bytes {
+            true => (Cow::Borrowed(data), None),
+            false => {
+                let (there, version) = place.read()?.unzip();
+                let mut whole = files::zeros(bytes)?;
+                let there = there.as_ref().map(AsRef::as_ref);
+                decode_chunk(objects, &self.layout, (object, there), &mut whole)?;
+                put_block(&objects.chunks, block, data, &mut whole);
+                (Cow::Owned(whole), version)
+            }
+        };
+        let encoded = objects.encode(&self.layout, object, &whole)?;
+        if place.write_over(encoded, version.as_ref())? {
+            return Ok(());
+        }
+        let cause = "another job has put this chunk meanwhile";
+        Err(Error::new(Kind::Busy, "writing", cause).at(place.url()))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let read = |data: &mut [u8]| read_chunk(&self.objects, &self.layout, block.object, data);
+        read_rows(&self.objects.chunks.schema, block, data, read)
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, _: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(no_parts("writing"))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, _: bool) -> Result<()> {
+        self.objects.finish()
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
+        self.objects.changes()
+    }
+}
+
+fn no_locks() -> [Mutex<()>; LOCKS] {
+    std::array::from_fn(|_| Mutex::default())
 }
 
 /// Gets blocks of chunks.
@@ -337,6 +463,10 @@ impl<S: Stored> Medium for Reader<S> {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Reads and changes chunks that are there. Each chunk is the old or the new one at any moment.
@@ -352,7 +482,7 @@ impl Updater {
         Self {
             reader,
             whole,
-            locks: std::array::from_fn(|_| Mutex::default()),
+            locks: no_locks(),
         }
     }
 }
@@ -407,6 +537,10 @@ impl Medium for Updater {
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
         Vec::new()
     }
 }

@@ -161,6 +161,10 @@ impl Medium for Writer {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Reads and changes blocks of chunks that are there. New chunks are made aside, at full length,
@@ -328,6 +332,10 @@ impl Medium for Updater {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Checks the length of a chunk: without codec it is fixed.
@@ -427,6 +435,10 @@ impl Medium for Reader {
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
         Vec::new()
     }
 }

@@ -252,4 +252,8 @@ impl Medium for Updater {
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
     }
+
+    fn changes(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }

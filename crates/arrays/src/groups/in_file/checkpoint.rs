@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use penstock_engine::{Error, Kind, Result};
-use serde_json::{Map, json};
+use penstock_hdf5::FileForm;
+use serde_json::{Map, Value, json};
 
 use super::super::catalog::Checkpoint;
 use super::super::checkpoint::Moment;
@@ -17,28 +18,42 @@ use crate::formats::sums::Sums;
 use crate::fs::files::{self, make_directory, remove_if_there};
 use crate::fs::temporary::Temporary;
 use crate::schema::ArraySchema;
-use crate::write::{FileArray, FileGoal, FilePlace};
-use penstock_hdf5::FileForm;
+use crate::write::{FileArray, FileGoal, FileGroup, FilePlace};
 
 impl Checkpoints for GroupInFile {
-    fn begin_checkpoint(&mut self, arrays: &[ArraySchema], _: usize) -> Result<Vec<Target>> {
+    fn begin_checkpoint(
+        &mut self,
+        moment: &Moment,
+        arrays: &[ArraySchema],
+        _: usize,
+    ) -> Result<Vec<Target>> {
         let directory = checkpoints_of(&self.path);
         if !directory.is_dir() {
             make_directory(&directory)?;
             files::sync_parent(&directory)?;
         }
+        let datasets = arrays
+            .iter()
+            .map(|array| (array.name.clone(), dataset_of(array)));
+        let datasets = datasets.collect::<BTreeMap<_, _>>();
         let arrays = arrays.iter().map(|schema| FileArray {
             path: dataset_of(schema),
             grows: vec![false; schema.shape.len()],
             schema: schema.clone(),
             from: None,
         });
+        let root = FileGroup {
+            path: String::new(),
+            attributes: self.attributes_of(moment, datasets)?,
+            from: None,
+        };
         let goal = FileGoal {
             is_netcdf: self.form == FileForm::NetCdf,
+            groups: vec![root],
             arrays: arrays.collect(),
             ..FileGoal::default()
         };
-        let path = self.checkpoint("new");
+        let path = self.free_path(moment.step)?;
         let temporary = Temporary::create(&path, None, &path)?;
         let place = FilePlace::of_new(path, goal)?;
         let forms = place.lay_out(&temporary, false)?;
@@ -46,36 +61,11 @@ impl Checkpoints for GroupInFile {
         Ok(forms.into_iter().map(Target::new).collect())
     }
 
-    fn commit_checkpoint(
-        &mut self,
-        moment: &Moment,
-        sums: &[(String, Sums)],
-        keep: usize,
-    ) -> Result<()> {
-        let Some((mut place, mut temporary)) = self.begun.take() else {
+    fn commit_checkpoint(&mut self, _: &Moment, _: &[(String, Sums)], keep: usize) -> Result<()> {
+        let Some((place, mut temporary)) = self.begun.take() else {
             return Err(self.refused("no checkpoint has been begun"));
         };
         let there = checkpoints(&self.path)?;
-        let about = Checkpoint {
-            version: VERSION,
-            group: self.record.group.clone(),
-            number: there.last().map_or(1, |newest| newest.number + 1),
-            step: moment.step,
-            time: moment.time,
-            timesteps: self.timesteps(),
-            attributes: Map::new(),
-            path: PathBuf::new(),
-        };
-        let names = sums.iter().map(|(name, _)| name);
-        let datasets = names.map(|name| (name.clone(), self.mark.dataset(name)));
-        let mark = Mark {
-            datasets: datasets.collect::<BTreeMap<_, _>>(),
-            group: None,
-            checkpoint: Some(json!(about)),
-        };
-        let mut attributes = moment.attributes.clone();
-        attributes.insert(ATTRIBUTE.to_string(), json!(mark).to_string().into());
-        place.name(self.free_path(moment.step)?, attributes);
         place.install(&temporary)?;
         let _ = temporary.remove(); // the checkpoint is in its place
         let gone = (there.len() + 1)
@@ -99,6 +89,33 @@ impl Checkpoints for GroupInFile {
 }
 
 impl GroupInFile {
+    /// The attributes of the root of a checkpoint.
+    fn attributes_of(
+        &self,
+        moment: &Moment,
+        datasets: BTreeMap<String, String>,
+    ) -> Result<Map<String, Value>> {
+        let there = checkpoints(&self.path)?;
+        let about = Checkpoint {
+            version: VERSION,
+            group: self.record.group.clone(),
+            number: there.last().map_or(1, |newest| newest.number + 1),
+            step: moment.step,
+            time: moment.time,
+            timesteps: self.timesteps(),
+            attributes: Map::new(),
+            path: PathBuf::new(),
+        };
+        let mark = Mark {
+            datasets,
+            group: None,
+            checkpoint: Some(json!(about)),
+        };
+        let mut attributes = moment.attributes.clone();
+        attributes.insert(ATTRIBUTE.to_string(), json!(mark).to_string().into());
+        Ok(attributes)
+    }
+
     /// The path of a checkpoint with this name.
     fn checkpoint(&self, name: &str) -> PathBuf {
         let mut path = checkpoints_of(&self.path).join(name);
