@@ -11,8 +11,9 @@ use super::journal::Journal;
 use super::{attributes, filters, library};
 use crate::dtype::{self, ByteOrder, ElementType};
 use crate::fill::Fill;
+use crate::formats::Form;
+use crate::formats::placed::{self, Places};
 use crate::formats::room::Place;
-use crate::formats::{Form, placed};
 use crate::fs::files::damaged;
 use crate::schema::{ArraySchema, Storage};
 
@@ -81,37 +82,15 @@ fn described(
     let fill = fill_of(&found, element, order).map_err(|e| e.at(path))?;
     let Some(filters) = filters::words(&found.filters) else {
         let names = filters::names_of_unknown(&found.filters).join(", ");
-        return Err(refused(format!(
-            "{dataset} has a filter that is not read: {names}"
-        )));
+        let cause = format!("{dataset} has a filter that is not read: {names}");
+        return Err(refused(cause));
     };
-    let (chunk, places) = match found.storage {
-        Stored::Contiguous(Some(start)) => (None, Some(placed::Places::Run(start))),
-        Stored::Contiguous(None) => (None, Some(placed::Places::Known(Vec::new()))),
-        Stored::Chunked { chunk, chunks } => {
-            let width = element.width();
-            let grid =
-                DiskSchema::chunked(&found.shape, width, &chunk).map_err(|e| damaged(path, e))?;
-            let known = placed::Places::Known(places_of(&grid, &chunks, path)?);
-            (Some(chunk), Some(known))
-        }
-        Stored::Compact => (None, None),
-        Stored::External(files) => {
-            let cause = format!(
-                "the elements of {dataset} are in other files, {}: `h5repack` makes one file of them",
-                files.join(", ")
-            );
-            return Err(refused(cause));
-        }
-        Stored::Other => {
-            let cause = format!("{dataset} has no elements of its own");
-            return Err(refused(cause));
-        }
-    };
+    let (chunk, places) = lie_of(&found, element, (path, dataset))?;
     let codecs = filters::codecs(&found.filters, element);
+    let file_path = path.to_path_buf();
     let form = match (places, codecs) {
         (Some(places), Some(codecs)) if is_stored => Form::Placed(placed::Location {
-            file: path.to_path_buf(),
+            file: file_path,
             element,
             order,
             fill: fill.clone(),
@@ -119,14 +98,13 @@ fn described(
             places,
         }),
         _ if filters::are_in_library(&found.filters) => Form::Library(library::Location {
-            file: path.to_path_buf(),
+            file: file_path,
             dataset: dataset.to_string(),
             element,
             fill: fill.clone(),
         }),
         _ => {
-            let cause =
-                format!("no reader has all of {dataset}'s filters, {filters}, and its type");
+            let cause = format!("nobody has all filters of {dataset}, {filters}, and its type");
             return Err(refused(cause));
         }
     };
@@ -144,6 +122,32 @@ fn described(
         ..ArraySchema::new(name, &found.shape, element, disk)
     };
     Ok((schema, form))
+}
+
+/// The extents of a dataset's chunks, and the places of its elements; no places where only the
+/// library finds them.
+fn lie_of(
+    found: &Dataset,
+    element: ElementType,
+    (path, dataset): (&Path, &str),
+) -> Result<(Option<Vec<u64>>, Option<Places>)> {
+    let refused = |cause| Err(Error::new(Kind::Unsupported, "opening", cause).at(path));
+    match &found.storage {
+        Stored::Contiguous(Some(start)) => Ok((None, Some(Places::Run(*start)))),
+        Stored::Contiguous(None) => Ok((None, Some(Places::Known(Vec::new())))),
+        Stored::Chunked { chunk, chunks } => {
+            let grid = DiskSchema::chunked(&found.shape, element.width(), chunk);
+            let grid = grid.map_err(|e| damaged(path, e))?;
+            let known = Places::Known(places_of(&grid, chunks, path)?);
+            Ok((Some(chunk.clone()), Some(known)))
+        }
+        Stored::Compact => Ok((None, None)),
+        Stored::External(files) => refused(format!(
+            "the elements of {dataset} are in other files, {}: `h5repack` makes one file of them",
+            files.join(", ")
+        )),
+        Stored::Other => refused(format!("{dataset} has no elements of its own")),
+    }
 }
 
 /// The datasets of a file, without those that only stand for a dimension.
