@@ -178,11 +178,13 @@ struct One<'a> {
 }
 
 impl One<'_> {
+    /// Keeps the reference under the key.
     fn keep(self, reference: Reference) {
         self.set.keys.insert(self.key, reference);
     }
 
-    fn is_odd(self) {
+    /// Notes that there is no reference under the key.
+    fn refuse(self) {
         let cause = format!("under {:?} is no reference", self.key);
         self.set.odd.get_or_insert(cause);
     }
@@ -211,7 +213,7 @@ impl<'de> Visitor<'de> for One<'_> {
                 match decoded {
                     Ok(bytes) => bytes,
                     Err(_) => {
-                        self.is_odd();
+                        self.refuse();
                         return Ok(());
                     }
                 }
@@ -236,7 +238,7 @@ impl<'de> Visitor<'de> for One<'_> {
         let more = list.next_element::<IgnoredAny>()?;
         if name.is_empty() || at.is_some() != bytes.is_some() || more.is_some() {
             while list.next_element::<IgnoredAny>()?.is_some() {}
-            self.is_odd();
+            self.refuse();
             return Ok(());
         }
         let file = self.set.files.number(name).map_err(A::Error::custom)?;
@@ -248,27 +250,27 @@ impl<'de> Visitor<'de> for One<'_> {
     }
 
     fn visit_bool<E>(self, _: bool) -> std::result::Result<(), E> {
-        self.is_odd();
+        self.refuse();
         Ok(())
     }
 
     fn visit_i64<E>(self, _: i64) -> std::result::Result<(), E> {
-        self.is_odd();
+        self.refuse();
         Ok(())
     }
 
     fn visit_u64<E>(self, _: u64) -> std::result::Result<(), E> {
-        self.is_odd();
+        self.refuse();
         Ok(())
     }
 
     fn visit_f64<E>(self, _: f64) -> std::result::Result<(), E> {
-        self.is_odd();
+        self.refuse();
         Ok(())
     }
 
     fn visit_unit<E>(self) -> std::result::Result<(), E> {
-        self.is_odd();
+        self.refuse();
         Ok(())
     }
 }

@@ -185,7 +185,7 @@ impl References {
         }
     }
 
-    /// The names of nodes right below a node, by the keys of their metadata. Hidden ones are passed
+    /// The names right below a node under which there are keys, in order. Hidden ones are passed
     /// over.
     pub(crate) fn names_below(&self, node: &str) -> Vec<String> {
         let prefix = prefix_of(node);
@@ -205,6 +205,7 @@ impl References {
             }
             from = format!("{prefix}{name}0"); // '0' comes right behind '/'
         }
+        names.sort();
         names
     }
 
@@ -410,7 +411,7 @@ mod tests {
             .collect();
         let set = set(&Value::Object(refs).to_string()).unwrap().unwrap();
         assert_eq!(set.names_below(""), ["a", "ab", "b"]);
-        assert_eq!(set.names_below("a"), ["b.c", "b"].map(str::to_string));
+        assert_eq!(set.names_below("a"), ["b", "b.c"]);
         assert_eq!(set.names_below("a/b"), ["c"]);
         assert_eq!(set.names_below("none"), Vec::<String>::new());
     }
