@@ -56,7 +56,6 @@ __all__ = [
     "FullError",
     "Group",
     "Icechunk",
-    "IcechunkPath",
     "IoError",
     "MismatchError",
     "MissingError",
