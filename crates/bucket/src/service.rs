@@ -6,6 +6,7 @@
 //! `AZURE_STORAGE_ACCOUNT_KEY`.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
@@ -30,6 +31,8 @@ const VARIABLES: [&str; 4] = ["AWS_", "AZURE_", "GOOGLE_", "HTTP"];
 pub(crate) struct Bucket {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) scheme: Scheme,
+    /// Whether the service was seen to keep to the conditions of puts.
+    pub(crate) keeps_conditions: AtomicBool,
     runtime: Handle,
 }
 
@@ -64,6 +67,7 @@ pub(crate) fn bucket(url: &Url<'_>) -> Result<Arc<Bucket>> {
     let bucket = Arc::new(Bucket {
         store,
         scheme: url.scheme,
+        keeps_conditions: AtomicBool::new(false),
         runtime: runtime()?.handle().clone(),
     });
     connected.insert(name, bucket.clone());
