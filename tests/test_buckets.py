@@ -19,6 +19,10 @@ import tensorstore
 import zarr
 from buckets import BUCKET, Careless, Gate, Service, Trouble, before, environment, service
 from helpers import DTYPES, penstock, same_bits, values
+from test_bucket_groups import (  # noqa: F401 - they run with moto's server, too
+    test_arrays_and_attributes_come_later,
+    test_moments_after_a_restart_are_dropped,
+)
 
 import penstock as ps
 
