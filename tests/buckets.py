@@ -131,6 +131,17 @@ class Proxy:
         """One of `FATES`, or None for a request that passes; may wait."""
         return None
 
+    def headers(self, given: dict[str, str]) -> dict[str, str]:
+        """The headers with which a request goes on."""
+        return given
+
+
+class Careless(Proxy):
+    """A service that does not keep to the conditions of puts."""
+
+    def headers(self, given: dict[str, str]) -> dict[str, str]:
+        return {k: v for k, v in given.items() if k.lower() not in ("if-match", "if-none-match")}
+
 
 FATES = ("busy", "slow", "lost request", "lost answer", "half an answer")
 
@@ -201,7 +212,7 @@ def _handler(target: int, proxy: Proxy) -> type[http.server.BaseHTTPRequestHandl
                 return self.cut()
             with contextlib.closing(http.client.HTTPConnection("127.0.0.1", target)) as onward:
                 headers = {k: v for k, v in self.headers.items() if k.lower() != "connection"}
-                onward.request(self.command, self.path, body, headers)
+                onward.request(self.command, self.path, body, proxy.headers(headers))
                 answer = onward.getresponse()
                 data = answer.read()
             if fate == "lost answer":

@@ -181,6 +181,19 @@ def test_moments_after_a_restart_are_dropped(bucket: Service):
     assert ps.verify(url("dropped.zarr")).is_well
 
 
+def test_large_chunks(bucket: Service):
+    """They go by several requests, and two timesteps share one."""
+    whole = np.arange(3.0 * (1 << 19)).reshape(3, 1 << 19)  # 12 MiB
+    u = ps.Array("u", whole.shape, "f8", disk=ps.Chunks(whole.shape))
+    group = group_of("large.zarr", u, time_chunk=2)
+    with ps.Session() as s:
+        for step in range(3):
+            s.timestep(group, {"u": whole + step})
+    found = zarr.open_group(bucket.zarr("large.zarr"), mode="r")["u"]
+    assert all(same_bits(found[step], whole + step) for step in range(3))
+    assert ps.verify(url("large.zarr")).is_well
+
+
 def test_split_saves(bucket: Service):
     group = group_of("split.zarr")
     with ps.Session() as s:

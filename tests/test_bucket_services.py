@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from buckets import environment, gofakes3, service
 from test_buckets import (  # noqa: F401 - they run here, too
-    test_a_large_chunk_goes_by_several_requests,
     test_a_part_is_written_whole_or_not_at_all,
     test_a_write_that_is_killed_at_any_request,
     test_an_open_array_is_changed_in_place,

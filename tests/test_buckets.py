@@ -17,8 +17,12 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from buckets import BUCKET, Gate, Service, Trouble, before, environment, service
+from buckets import BUCKET, Careless, Gate, Service, Trouble, before, environment, service
 from helpers import DTYPES, penstock, same_bits, values
+from test_bucket_groups import (  # noqa: F401 - they run with moto's server, too
+    test_arrays_and_attributes_come_later,
+    test_moments_after_a_restart_are_dropped,
+)
 
 import penstock as ps
 
@@ -483,6 +487,22 @@ def test_a_service_that_answers_badly(bucket: Service, monkeypatch, seed):
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{bucket.port}")
     assert same_bits(load(url(f"bad-{seed}.zarr")), np.roll(whole, 2))
     assert ".penstock" not in bucket.keys(f"bad-{seed}.zarr/u/")
+
+
+def test_a_service_without_conditions_is_refused(bucket: Service, monkeypatch):
+    u, whole = array(FORMS["plain"]), values(SHAPE, "f8", 1)
+    save(url("careless.zarr"), u, whole)
+    kept = {key: bucket.read(f"careless.zarr/{key}") for key in bucket.keys("careless.zarr/")}
+    with before(bucket.port, Careless()) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        for _ in range(2):
+            with pytest.raises(ps.UnsupportedError, match="conditions of puts"):
+                save(url("careless.zarr"), u, -whole)
+            with pytest.raises(ps.UnsupportedError, match="conditions of puts"), ps.Session() as s:
+                group = ps.Group("g", [u], url("careless-group.zarr"))
+                s.timestep(group, {"u": whole})
+    assert kept == {k: bucket.read(f"careless.zarr/{k}") for k in bucket.keys("careless.zarr/")}
+    assert not bucket.keys("careless-group.zarr/")
 
 
 def test_what_is_not_there(bucket: Service):

@@ -4,6 +4,7 @@ use std::future::ready;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -303,7 +304,9 @@ impl Place {
             return Ok(put.is_some());
         }
         let there = self.about()?.map(|about| about.version);
-        let is_met = there.as_ref() == version;
+        // Services need not tell the number of a version with every answer.
+        let tag = |version: &Version| version.0.e_tag.clone();
+        let is_met = there.as_ref().map(tag) == version.map(tag);
         if is_met {
             self.write(data)?;
         }
@@ -316,6 +319,28 @@ impl Place {
     /// The error of the service, also of one that has no puts under conditions.
     pub fn create(&self, data: &[u8]) -> Result<Option<Version>> {
         self.put_if(data, PutMode::Create)
+    }
+
+    /// Checks, once for each bucket, that the service keeps to conditions: the object here, which
+    /// is there, cannot be created again.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] when it can; else as [`Place::create`].
+    pub fn check_conditions(&self) -> Result<()> {
+        let known = &self.bucket.keeps_conditions;
+        if known.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if self
+            .create(b"a put that the service must refuse")?
+            .is_some()
+        {
+            let cause = "the service does not keep to conditions of puts (If-None-Match), without \
+                which two writers are not kept apart: write to another service";
+            return Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.url));
+        }
+        known.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Replaces the object that has this version. Gives the new version, or `None` if the object is

@@ -6,6 +6,7 @@
 //! `AZURE_STORAGE_ACCOUNT_KEY`.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
@@ -35,6 +36,8 @@ pub(crate) struct Bucket {
     pub(crate) state: Option<Arc<dyn State>>,
     /// Whether the state is a fork, which another process is to have merged.
     pub(crate) is_fork: bool,
+    /// Whether the service was seen to keep to the conditions of puts.
+    pub(crate) keeps_conditions: AtomicBool,
     runtime: Handle,
 }
 
@@ -46,6 +49,7 @@ impl Bucket {
             scheme: Scheme::Repository,
             state: Some(state),
             is_fork,
+            keeps_conditions: AtomicBool::new(true), // nobody else changes the state
             runtime: runtime()?.handle().clone(),
         }))
     }
@@ -85,6 +89,7 @@ pub(crate) fn bucket(url: &Url<'_>) -> Result<Arc<Bucket>> {
         scheme: url.scheme,
         state: None,
         is_fork: false,
+        keeps_conditions: AtomicBool::new(false),
         runtime: runtime()?.handle().clone(),
     });
     connected.insert(name, bucket.clone());

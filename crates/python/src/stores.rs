@@ -128,8 +128,13 @@ pub fn make_group(py: Python<'_>, url: PathBuf, attributes: &str) -> PyResult<()
 
 /// Puts a tree of Zarr nodes in another place of a bucket.
 #[pyfunction]
-pub fn install_tree(py: Python<'_>, from: PathBuf, to: PathBuf, replaces: bool) -> PyResult<()> {
-    let done = py.detach(|| penstock_arrays::install_tree(&from, &to, replaces));
+pub fn install_tree(
+    py: Python<'_>,
+    source: PathBuf,
+    target: PathBuf,
+    replaces: bool,
+) -> PyResult<()> {
+    let done = py.detach(|| penstock_arrays::install_tree(&source, &target, replaces));
     done.map_err(|e| raise(py, &e))
 }
 

@@ -85,12 +85,15 @@ impl Lease {
     /// Leases an array.
     ///
     /// # Errors
-    /// [`Kind::Busy`] when somebody else has leased it; the error of the service.
+    /// [`Kind::Busy`] when somebody else has leased it; [`Kind::Unsupported`] when the service does
+    /// not keep to conditions; the error of the service.
     pub(crate) fn take(array: &Place) -> Result<Self> {
         let place = array.below(NAME)?;
         let owner = Owner::own();
         if let Some(version) = place.create(&owner.text())? {
-            return Ok(Self::hold(place, owner, version, None));
+            let lease = Self::hold(place, owner, version, None);
+            lease.place.check_conditions()?;
+            return Ok(lease);
         }
         let (Some((text, version)), Some(about)) = (place.read()?, place.about()?) else {
             return Err(busy(array, "another job has just written it"));
