@@ -14,7 +14,7 @@ from buckets import BUCKET, Gate, Service, before, environment, gofakes3, servic
 from helpers import penstock, same_bits, values
 
 import penstock as ps
-import penstock.xarray
+from penstock.xarray import Backend
 
 SHAPE = (7, 6, 11)
 
@@ -31,19 +31,23 @@ def url(path: str) -> str:
     return f"s3://{BUCKET}/{path}"
 
 
+def signed(sign: int, seed: int) -> np.ndarray:
+    return values(SHAPE, "f8", seed) if sign > 0 else -values(SHAPE, "f8", seed)
+
+
 def make(path, sign: int = 1, names=("u", "v", "deep/w")) -> None:
     """A group with arrays of several forms, some in a group of it."""
     disks = itertools.cycle([ps.Chunks((4, 3, 5)), ps.Chunks((4, 4, 6), subchunks=(2, 4, 3))])
     with ps.Session() as s:
         for seed, (name, disk) in enumerate(zip(names, disks, strict=False)):
             above, _, own = f"/{name}".rpartition("/")
-            whole = sign * values(SHAPE, "f8", seed)
+            whole = signed(sign, seed)
             s.write(f"{path}{above}", ps.Array(own, SHAPE, "f8", disk=disk), whole)
 
 
 def check(found: zarr.Group, sign: int = 1, names=("u", "v", "deep/w")) -> None:
     for seed, name in enumerate(names):
-        assert same_bits(found[name][...], sign * values(SHAPE, "f8", seed)), name
+        assert same_bits(found[name][...], signed(sign, seed)), name
     listed = {name for name, _ in found.members(max_depth=None)}
     assert listed == {*names, *(name.split("/")[0] for name in names)}
 
@@ -223,7 +227,7 @@ def test_a_data_set_is_written_there(bucket: Service):
         data_set(turn).penstock.write(url("set/a.zarr"), mode=mode, chunks={"t": 2})
         theirs = xr.open_zarr(bucket.zarr("set/a.zarr"))
         xr.testing.assert_identical(theirs.load(), data_set(turn))
-        mine = xr.open_dataset(url("set/a.zarr"), engine="penstock")
+        mine = xr.open_dataset(url("set/a.zarr"), engine=Backend)
         xr.testing.assert_identical(mine.load(), data_set(turn))
     with pytest.raises(ps.ExistsError):
         data_set(0).penstock.write(url("set/a.zarr"), mode="w-")
