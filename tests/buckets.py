@@ -57,6 +57,12 @@ class Service:
         found = [item["Key"] for page in pages for item in page.get("Contents", ())]
         return [key.removeprefix(prefix) for key in found]
 
+    def read(self, key: str) -> bytes:
+        return self.client.get_object(Bucket=BUCKET, Key=key)["Body"].read()
+
+    def write(self, key: str, data: bytes) -> None:
+        self.client.put_object(Bucket=BUCKET, Key=key, Body=data)
+
     def clear(self, prefix: str) -> None:
         """Removes all objects whose keys begin so."""
         for key in self.keys(prefix):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -100,8 +101,11 @@ def check_timesteps(saved: Saved, path: Path, steps: list[int], writers: int) ->
     assert set(data.data_vars) == {f"a{n}" for n in range(len(saved.cases))}
 
 
-def live(session: ps.Session, saved: Saved, path: Path) -> None:
-    """Timesteps and checkpoints, a look at them, a restart, and other timesteps from there."""
+def live(
+    session: ps.Session, saved: Saved, path: Path, local: Callable[[Path], Path] = lambda p: p
+) -> None:
+    """Timesteps and checkpoints, a look at them, a restart, and other timesteps from there. `local`
+    gives a directory with what is at `path`."""
     rank = session.rank
     group = saved.group(path, rank)
     for step in range(3):
@@ -111,15 +115,16 @@ def live(session: ps.Session, saved: Saved, path: Path) -> None:
         if step == 1:
             session.checkpoint(group, saved.parts(step, rank))
     if rank == 0:
-        check_timesteps(saved, path, [0, 1, 2], session.size)
+        check_timesteps(saved, local(path), [0, 1, 2], session.size)
     session.barrier()
     check_restart(session, saved, path, 1, session.size)
     session.timestep(group, saved.parts(7, rank), time=7 / 4)
     session.checkpoint(group, saved.parts(7, rank), step=7)
     session.checkpoint(group, saved.parts(8, rank), step=8)
     if rank == 0:
-        check_timesteps(saved, path, [0, 1, 7], session.size)
-        kept = sorted(p.name for p in (first_of(path) / "checkpoints").iterdir() if p.is_dir())
+        there = local(path)
+        check_timesteps(saved, there, [0, 1, 7], session.size)
+        kept = sorted(p.name for p in (first_of(there) / "checkpoints").iterdir() if p.is_dir())
         assert kept == ["7", "8"]
     session.barrier()
     check_restart(session, saved, path, 8, session.size)

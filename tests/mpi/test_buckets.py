@@ -51,6 +51,36 @@ def test_ranks_write_and_read(bucket: Service, codec):
             s.barrier()
 
 
+def test_ranks_save_a_group(bucket: Service):
+    path = f"s3://{BUCKET}/mpi-group.zarr"
+    memory = ps.Distribution("BLOCK,*,*", (COMM.size,))
+    u = ps.Array("u", SHAPE, "f8", memory=memory, disk=ps.Chunks((4, 4, 2), codec="zstd:1"))
+    p = ps.Array("p", (None,), "i8", dims=("particle",))
+    group = ps.Group("g", [u, p], path, time_chunk=2)
+
+    def parts(step: int) -> dict[str, np.ndarray]:
+        rows = -(-SHAPE[0] // COMM.size) * COMM.rank
+        local = values(SHAPE, "f8", step)[rows : rows + u.local_shape(COMM.rank)[0]]
+        return {"u": local, "p": np.full(COMM.rank + step, COMM.rank)}
+
+    with ps.Session(COMM) as s:
+        for step in range(3):
+            s.timestep(group, parts(step))
+            s.checkpoint(group, parts(step + 10), step=step)
+        state = s.restart(group, step=1)
+        assert same_bits(state["u"], parts(11)["u"])
+        s.timestep(group, parts(7))
+        if s.rank == 0:
+            found = zarr.open_group(bucket.zarr("mpi-group.zarr"), mode="r", use_consolidated=True)
+            for index, step in enumerate((0, 1, 7)):
+                assert same_bits(found["u"][index], values(SHAPE, "f8", step))
+            rows = [r for step in (0, 1, 7) for r in range(COMM.size) for _ in range(r + step)]
+            assert found["p"][...].tolist() == rows
+            assert sorted(found["checkpoints"].group_keys()) == ["0", "1"]
+            assert ps.verify(path).is_well
+        s.barrier()
+
+
 def test_an_error_of_the_service_is_every_rank_s(bucket: Service):
     memory = ps.Distribution("BLOCK,*,*", (COMM.size,))
     u = ps.Array("u", SHAPE, "f8", memory=memory, disk=ps.Chunks((4, 4, 2)))

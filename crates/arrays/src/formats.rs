@@ -36,3 +36,4 @@ pub mod zarr;
 
 pub(crate) use target::Form;
 pub use target::Target;
+pub(crate) use target::whole_in_bucket;

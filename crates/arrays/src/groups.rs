@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`catalog`](Catalog) | reads what a group holds; opens arrays that may be saved |
 //! | `metadata` | the metadata of a group that is written to: of its arrays, and of all nodes that others have added |
-//! | `timestep` | timesteps: written in place, made visible by two renames |
-//! | `checkpoint` | checkpoints: written aside, and renamed into place |
+//! | `timestep` | timesteps: written in place, made visible by two renames, or puts |
+//! | `checkpoint` | checkpoints: written where nobody looks, made visible by one rename, or put |
+//! | `store` | the store of a group as its saves see it, and the store that is a directory |
+//! | `objects` | the store that is a place in a bucket |
 //! | `declared` | the declaration of a group |
 //! | `coordinate` | static variables whose values every rank knows |
 //! | `former` | groups of the first version, and groups that have lost their record |
@@ -40,6 +42,9 @@
 //! A checkpoint is written to `.penstock/record/new`, synced, and renamed into `checkpoints`. Only
 //! then old checkpoints are removed.
 //!
+//! # In a bucket
+//! There a put under a condition does what a rename does here; see `objects`.
+//!
 //! # After a crash
 //! The next save removes all rows and files beyond the record, and brings metadata that have stayed
 //! behind up to the record. Nodes that other tools have added stay.
@@ -51,6 +56,8 @@ mod declared;
 mod former;
 mod gather;
 mod metadata;
+mod objects;
+mod store;
 mod timestep;
 mod verify;
 
@@ -61,7 +68,7 @@ use std::path::{Path, PathBuf};
 use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub(crate) use catalog::checkpoint_sums;
 pub use catalog::{Catalog, Checkpoint, Contents, Entry, describe, list, open, open_schema};
@@ -72,20 +79,20 @@ pub use former::repair;
 pub use gather::gather;
 pub use verify::{Verification, verify};
 
+use self::checkpoint::BegunCheckpoint;
 use self::metadata::Metadata;
+use self::objects::Objects;
+use self::store::{Change, Commit, Directory, GroupStore};
 use crate::formats::Target;
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME, VERSION};
 use crate::formats::spread::{Spread, SpreadArray, is_template, of_server};
 use crate::formats::sums::Sums;
-use crate::formats::zarr::{self, Location};
+use crate::formats::zarr::{self, Node};
 use crate::fs::files::{self, Lock, make_directory, remove_if_there, try_lock};
 use crate::fs::ops;
 use crate::fs::temporary::{Temporary, nonce, remove_remains_of};
 use crate::schema::ArraySchema;
-use crate::write::checks::resolve;
-
-/// The files that stay in the directory of a record between saves.
-const KEPT: [&str; 4] = ["zarr.json", "group.json", "lock", "sums"];
+use crate::write::checks::{check_not_in_checkpoints, resolve};
 
 /// A group that is open to be saved to. Dropped, it is free for others.
 pub trait Group: Timesteps + Checkpoints + Send {
@@ -154,12 +161,17 @@ pub trait Timesteps {
 
 /// The checkpoints of a group.
 pub trait Checkpoints {
-    /// Makes all of a checkpoint but the elements. Servers write to the targets, one an array; in a
-    /// group that is spread, each of `servers` servers has a part of the checkpoint.
+    /// Begins a checkpoint of a moment. Servers write to the targets, one an array; in a group that
+    /// is spread, each of `servers` servers has a part of the checkpoint.
     ///
     /// # Errors
     /// The error of the operating system.
-    fn begin_checkpoint(&mut self, arrays: &[ArraySchema], servers: usize) -> Result<Vec<Target>>;
+    fn begin_checkpoint(
+        &mut self,
+        moment: &Moment,
+        arrays: &[ArraySchema],
+        servers: usize,
+    ) -> Result<Vec<Target>>;
 
     /// Commits the checkpoint, which servers have written and synced, with the checksums of each
     /// array, and removes old checkpoints until `keep` are left.
@@ -201,25 +213,23 @@ pub fn open_to_save(
     is_first: bool,
 ) -> Result<Box<dyn Group>> {
     check_declared(declared)?;
-    if is_url(path) {
-        let cause = "a group is saved step by step to a directory: arrays alone go to buckets";
-        return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
-    }
-    Ok(Box::new(ZarrGroup::open(
-        path, declared, servers, is_first,
-    )?))
+    let group = match is_url(path) {
+        true => ZarrGroup::open_in_bucket(path, declared, is_first)?,
+        false => ZarrGroup::open(path, declared, servers, is_first)?,
+    };
+    Ok(Box::new(group))
 }
 
-/// A group in a directory: a Zarr store.
+/// A group in a directory or a bucket: a Zarr store.
 struct ZarrGroup {
     path: PathBuf,
     /// The path as the user gave it, if it contains `{server}`.
     template: Option<PathBuf>,
     record: Record,
     metadata: Metadata,
-    /// The metadata of the arrays of the checkpoint that is being written.
-    begun: Map<String, Value>,
-    _lock: File,
+    /// The checkpoint that is being written.
+    begun: Option<BegunCheckpoint>,
+    store: Box<dyn GroupStore>,
 }
 
 fn checkpoints(path: &Path) -> PathBuf {
@@ -250,9 +260,37 @@ impl ZarrGroup {
             files::sync_paths(&record::make_directory(&path)?)?;
         }
         let lock = hold(&path, "writing")?;
+        let store = Box::new(Directory::new(&path, Some(lock)));
+        Self::hold(path, template, store, declared, is_first)
+    }
+
+    fn open_in_bucket(path: &Path, declared: &Declaration, is_first: bool) -> Result<Self> {
+        if is_template(path) {
+            let cause = "a group in a bucket is in one place: give a path without {server}";
+            return Err(Error::new(Kind::Unsupported, "writing to a group", cause).at(path));
+        }
+        let store = Box::new(Objects::lease(path)?);
+        check_not_in_checkpoints(path)?;
+        if Node::read(path)?.is_none() {
+            let mut json = zarr::group_json();
+            json["attributes"] = Value::Object(declared.attributes.clone());
+            files::write_json(&path.join("zarr.json"), &json)?;
+        }
+        former::check_adoptable(path, declared)?;
+        Self::hold(path.to_path_buf(), None, store, declared, is_first)
+    }
+
+    /// Opens a group from which other writers are kept away.
+    fn hold(
+        path: PathBuf,
+        template: Option<PathBuf>,
+        mut store: Box<dyn GroupStore>,
+        declared: &Declaration,
+        is_first: bool,
+    ) -> Result<Self> {
         let record = match former::bring_up(&path)? {
             Some(record) => record,
-            None => adopt(&path, declared)?,
+            None => lay_out(&path, declared, None, &mut *store)?,
         };
         let metadata = Metadata::read(&path, &record)?;
         let mut group = Self {
@@ -260,8 +298,8 @@ impl ZarrGroup {
             record,
             path,
             template,
-            begun: Map::new(),
-            _lock: lock,
+            begun: None,
+            store,
         };
         group.check_arrays(declared)?;
         group.check_length(declared)?;
@@ -378,24 +416,15 @@ impl ZarrGroup {
 
     /// Brings the files of the group to the state that the record counts.
     fn mend(&mut self) -> Result<()> {
-        self.remove_leftovers()?;
-        if self.timesteps() == 0 {
+        self.store.remove_leftovers(&self.record.names())?;
+        if self.timesteps() == 0 && !is_url(&self.path) {
             // A crash after a new group was renamed into place, and before its temporary was
             // removed, leaves the temporary, and no other write looks there.
             remove_remains_of(&self.path);
         }
         // The metadata lose rows before the chunks of these rows are removed.
-        self.write_metadata()?;
+        self.write_metadata(Vec::new())?;
         self.remove_rows_beyond()
-    }
-
-    /// Removes the files that unfinished saves have left beside the record and the chunks.
-    fn remove_leftovers(&self) -> Result<()> {
-        remove_but(&KEPT, &record::directory(&self.path))?;
-        let names = self.record.names();
-        names
-            .iter()
-            .try_for_each(|name| Location::remove_aside(&self.path.join(name)))
     }
 
     /// Makes declared arrays that are missing: they have no elements in former timesteps.
@@ -435,8 +464,7 @@ impl ZarrGroup {
             return Ok(());
         }
         made.push(self.path.clone());
-        files::sync_paths(&made)?;
-        self.write_metadata()
+        self.write_metadata(made)
     }
 }
 
@@ -534,25 +562,21 @@ fn create(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Resul
         let mut json = zarr::group_json();
         json["attributes"] = Value::Object(declared.attributes.clone());
         files::write_json(&data.join("zarr.json"), &json)?;
-        let made = lay_out(data, declared, spread)?;
-        files::sync_paths(&made)
+        lay_out(data, declared, spread, &mut Directory::new(data, None)).map(drop)
     })
 }
 
-/// Makes a record in a Zarr group that has none: all nodes there stay.
-fn adopt(path: &Path, declared: &Declaration) -> Result<Record> {
-    let made = lay_out(path, declared, None)?;
-    files::sync_paths(&made)?;
-    Ok(Record::of(declared))
-}
-
-/// Makes the files of a new group but its own metadata: the record is the last. Gives the paths
-/// that are yet to be synced.
-fn lay_out(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Result<Vec<PathBuf>> {
+/// Makes a group of Penstock of a Zarr group: all nodes there stay. The record comes last.
+fn lay_out(
+    path: &Path,
+    declared: &Declaration,
+    spread: Option<&Spread>,
+    store: &mut dyn GroupStore,
+) -> Result<Record> {
     let record = Record::of(declared);
     let mut made = record::make_directory(path)?;
     let checkpoints = checkpoints(path);
-    if !checkpoints.is_dir() {
+    if Node::read(&checkpoints)?.is_none() {
         make_directory(&checkpoints)?;
         files::write_json(&checkpoints.join("zarr.json"), &zarr::group_json())?;
         made.extend([checkpoints.join("zarr.json"), checkpoints]);
@@ -561,18 +585,33 @@ fn lay_out(path: &Path, declared: &Declaration, spread: Option<&Spread>) -> Resu
     let arrays: Vec<&ArrayDeclaration> = declared.arrays.iter().collect();
     made.extend(metadata.add(path, &record, &arrays, spread)?);
     for coordinate in &declared.coordinates {
-        if !path.join(&coordinate.name).exists() {
+        if Node::read(&path.join(&coordinate.name))?.is_none() {
             made.extend(coordinate.write(path)?);
         }
     }
     metadata.declare(declared);
-    metadata.replace_all(path, &record)?;
-    files::sync_paths(&made)?;
-    let place = record::file(path);
-    remove_if_there(&place)?;
-    files::write_json(&place, &record.json())?;
-    made.extend([place, path.join("zarr.json"), path.to_path_buf()]);
-    Ok(made)
+    store.hold_metadata()?;
+    metadata.look_again(path, &[], &[])?;
+    let change = Change {
+        commit: Commit::Nothing,
+        group: metadata.whole(&record),
+        own: metadata.own_files(path, &record),
+    };
+    made.extend([path.join("zarr.json"), path.to_path_buf()]);
+    store.stage(&change, made)?;
+    if !store.show(&change)? {
+        let cause = "another program changes the group's metadata";
+        return Err(Error::new(Kind::Busy, "writing to a group", cause).at(path));
+    }
+    store.follow(&change)?;
+    let change = Change {
+        commit: Commit::Record(record.json()),
+        group: None,
+        own: Vec::new(),
+    };
+    store.stage(&change, Vec::new())?;
+    store.show(&change)?;
+    Ok(record)
 }
 
 /// Makes a group as a whole or not at all, if `path` is missing or an empty directory. `make` makes

@@ -283,6 +283,28 @@ impl Place {
         }
     }
 
+    /// Puts an object here if the object that is there still has this version, or if there is still
+    /// none. Gives whether it was put. The condition of an object that goes by several requests is
+    /// looked at before, since services take none with these.
+    ///
+    /// # Errors
+    /// As [`Place::create`].
+    pub fn write_over(&self, data: Vec<u8>, version: Option<&Version>) -> Result<bool> {
+        if data.len() <= REQUEST_BYTES_MAX {
+            let put = match version {
+                None => self.create(&data)?,
+                Some(version) => self.replace(&data, version)?,
+            };
+            return Ok(put.is_some());
+        }
+        let there = self.about()?.map(|about| about.version);
+        let is_met = there.as_ref() == version;
+        if is_met {
+            self.write(data)?;
+        }
+        Ok(is_met)
+    }
+
     /// Puts an object here if there is none. Gives the version, or `None` if there is an object.
     ///
     /// # Errors
@@ -331,6 +353,15 @@ impl Place {
     pub fn remove(&self) -> Result<()> {
         let removed = self.insist(async || self.store().delete(&self.key).await);
         self.if_there(removed, "removing").map(drop)
+    }
+
+    /// Removes the object, if there is one, and all objects below.
+    ///
+    /// # Errors
+    /// The error of the service.
+    pub fn remove_tree(&self) -> Result<()> {
+        self.remove()?;
+        self.remove_all(&self.keys_below(|_| true)?)
     }
 
     /// The keys of all objects below that `wanted` takes, relative to this place.

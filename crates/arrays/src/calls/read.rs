@@ -19,6 +19,7 @@ use super::settings::{Method, Outstanding, Report, Settings, SplitOptions, Subje
 use super::write::boxes_of;
 use crate::ArraySchema;
 use crate::formats::spread::of_server;
+use crate::formats::whole_in_bucket;
 use crate::groups::{self, checkpoint_sums};
 use crate::read::Witness;
 
@@ -178,9 +179,11 @@ impl ReadDirector {
         let holders = array.holders(Operation::Read, boxes, *clients)?;
         let stored = array.open_stored(path);
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
-        let disk = stored.disk_schema(options.block_bytes)?;
+        let mut disk = stored.disk_schema(options.block_bytes)?;
         let mut target = stored.target().clone();
         if *is_checkpoint {
+            // Checksums are of chunks as they were written.
+            disk = whole_in_bucket(path, disk)?;
             let known = checkpoint_sums(path, &array.schema.name, disk.objects())?;
             target = target.checked_by(known);
         }

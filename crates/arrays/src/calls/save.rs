@@ -26,6 +26,7 @@ use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::write::boxes_of;
 use crate::formats::sums::Sums;
+use crate::formats::whole_in_bucket;
 use crate::groups::{self, ArrayDeclaration, Coordinate, Declaration, Group, Moment};
 use crate::json::as_text;
 use crate::schema::part_extents;
@@ -435,6 +436,7 @@ impl SaveDirector {
     fn checkpoint_parts(
         &self,
         group: &mut dyn Group,
+        moment: &Moment,
         declared: Declaration,
         holders: Vec<Holders>,
     ) -> Result<Vec<Part>> {
@@ -445,13 +447,14 @@ impl SaveDirector {
             })
         });
         let arrays: Vec<ArraySchema> = arrays.collect::<Result<_>>()?;
-        let targets = group.begin_checkpoint(&arrays, self.settings.servers())?;
+        let targets = group.begin_checkpoint(moment, &arrays, self.settings.servers())?;
         let parts = arrays.into_iter().zip(holders).zip(targets);
         let parts = parts.map(|((array, holders), target)| {
+            let disk = array.disk_schema(self.settings.options.block_bytes)?;
             Ok(Part {
                 rows: holders.shape().first().copied().unwrap_or(1),
                 holders,
-                disk: array.disk_schema(self.settings.options.block_bytes)?,
+                disk: whole_in_bucket(&self.group.path, disk)?,
                 target,
                 rest: Rest::Fill(array.fill.bytes().to_vec()),
                 name: array.name,
@@ -498,7 +501,9 @@ impl Director for SaveDirector {
         let moment = self.moment(group.as_ref())?;
         let parts = match self.save {
             Save::Timestep(_) => self.timestep_parts(group.as_mut(), &parts)?,
-            Save::Checkpoint { .. } => self.checkpoint_parts(group.as_mut(), declared, holders)?,
+            Save::Checkpoint { .. } => {
+                self.checkpoint_parts(group.as_mut(), &moment, declared, holders)?
+            }
         };
         let requests = parts.iter().map(|part| {
             let (holders, disk) = (part.holders.clone(), part.disk.clone());

@@ -4,12 +4,11 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_bucket::is_url;
 use penstock_engine::{
     Decision, Director, Error, Holders, Kind, Operation, RankPart, RankParts, Request, Rest,
     Result, Strategy, Tally, Traffic, independent,
 };
-use penstock_layout::{Assignment, DiskSchema, Split};
+use penstock_layout::DiskSchema;
 use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
@@ -19,6 +18,7 @@ use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use crate::formats::spread::is_template;
+use crate::formats::whole_in_bucket;
 use crate::{Keys, Leftover, Pending, Storage, StoredArray, json};
 
 impl Session {
@@ -311,15 +311,6 @@ impl WriteDirector {
         Pending::create(&self.path, &schema, keys)
     }
 
-    /// The disk schema for a write: into a bucket a chunk goes whole.
-    fn whole_in_bucket(&self, disk: DiskSchema) -> Result<DiskSchema> {
-        if !is_url(&self.path) || !matches!(disk.assignment(), Assignment::Objects) {
-            return Ok(disk);
-        }
-        let refused = |e| Error::new(Kind::Schema, "laying out an array", e).at(&self.path);
-        disk.split(Split::Whole).map_err(refused)
-    }
-
     /// The treatment of elements that no rank holds.
     fn rest(&self, stored: Option<&StoredArray>) -> Rest {
         let schema = &self.array.schema;
@@ -347,7 +338,7 @@ impl Director for WriteDirector {
                 schema.disk_schema(options.block_bytes)?
             }
         };
-        let disk = self.whole_in_bucket(disk)?;
+        let disk = whole_in_bucket(&self.path, disk)?;
         check_write(&self.method.strategy, &self.array, &holders, &disk)?;
         let pending = match &stored {
             Some(stored) => Pending::change(&self.path, stored)?,

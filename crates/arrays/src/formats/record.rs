@@ -18,12 +18,16 @@
 //!       new-*               files that are about to take their places
 //! ```
 //!
+//! In a bucket the array is one of texts, the record is an attribute of it, and its chunks are the
+//! checksums: see [`crate::groups`].
+//!
 //! The record is the truth: a timestep exists if the record counts it. Metadata follow the record,
 //! and the next save brings them up to it if a crash has left them behind.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -34,7 +38,9 @@ use crate::fs::files::{self, damaged, read_json};
 /// The version of the format.
 pub(crate) const VERSION: u64 = 2;
 /// The name of the hidden group.
-const HIDDEN: &str = ".penstock";
+pub(crate) const HIDDEN: &str = ".penstock";
+/// The attribute that tells people what the record is.
+const ABOUT: &str = "Beside this array stands what Penstock knows of the group. Leave it alone.";
 /// The attribute of a group of the first version, and of a checkpoint.
 pub(crate) const ATTRIBUTE: &str = "penstock";
 
@@ -102,6 +108,33 @@ pub(crate) fn file(group: &Path) -> PathBuf {
     directory(group).join("group.json")
 }
 
+/// The object whose attribute is the record, in a bucket.
+pub(crate) fn object(group: &Path) -> PathBuf {
+    directory(group).join("zarr.json")
+}
+
+/// The record's array in a bucket, which has the record as an attribute.
+pub(crate) fn in_array(record: &Value) -> Value {
+    let attributes = json!({ "about": ABOUT, ATTRIBUTE: record });
+    array_of_texts(record["timesteps"].as_u64().unwrap_or(0), attributes)
+}
+
+/// An array of texts, each of them a chunk.
+pub(crate) fn array_of_texts(length: u64, attributes: Value) -> Value {
+    json!({
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [length],
+        "data_type": "string",
+        "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": [1] } },
+        "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
+        "fill_value": "",
+        "codecs": [{ "name": "vlen-utf8", "configuration": {} }, { "name": "crc32c" }],
+        "attributes": attributes,
+        "dimension_names": [TIME],
+    })
+}
+
 /// The file of the checksums of an array's timesteps.
 pub(crate) fn sums_file(group: &Path, array: &str) -> PathBuf {
     directory(group).join("sums").join(array)
@@ -120,9 +153,11 @@ impl Record {
     /// [`Kind::Damaged`] when the record cannot be understood, [`Kind::Unsupported`] when a later
     /// version has written it.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>> {
-        let place = file(path);
-        let Some(json) = read_json(&place)? else {
-            return Self::former(path);
+        let Some((json, place)) = Self::stored(path)? else {
+            return match is_url(path) {
+                true => Ok(None), // the first version was in directories only
+                false => Self::former(path),
+            };
         };
         if json["penstock"] != VERSION {
             let cause = format!(
@@ -140,6 +175,25 @@ impl Record {
         match are_known && record.time_chunk > 0 {
             true => Ok(Some(record)),
             false => Err(damaged(&place, "it does not fit together")),
+        }
+    }
+
+    /// The record as it is stored, and where. A group that another tool has copied to a bucket, or
+    /// out of one, has the other's record.
+    fn stored(path: &Path) -> Result<Option<(Value, PathBuf)>> {
+        let (file, object) = (file(path), object(path));
+        if !is_url(path)
+            && let Some(json) = read_json(&file)?
+        {
+            return Ok(Some((json, file)));
+        }
+        let Some(array) = read_json(&object)? else {
+            return Ok(None);
+        };
+        match array["attributes"].get(ATTRIBUTE) {
+            Some(record) => Ok(Some((record.clone(), object))),
+            None if is_url(path) => Ok(read_json(&file)?.map(|json| (json, file))),
+            None => Ok(None),
         }
     }
 
@@ -249,11 +303,19 @@ pub(crate) fn saved_in(path: &Path) -> Result<SavedContents> {
 }
 
 /// Makes the directory of a record, in a form that standard tools understand. Existing files stay.
-/// Gives the paths that are yet to be synced.
+/// Gives the paths that are yet to be synced. In a bucket there is the hidden group alone, since the
+/// record's array is the record.
 ///
 /// # Errors
 /// The error of the operating system.
 pub(crate) fn make_directory(group: &Path) -> Result<Vec<PathBuf>> {
+    if is_url(group) {
+        let place = group.join(HIDDEN).join("zarr.json");
+        if !files::is_there(&place) {
+            files::write_json(&place, &super::zarr::group_json())?;
+        }
+        return Ok(Vec::new());
+    }
     let array = json!({
         "zarr_format": 3,
         "node_type": "array",
@@ -263,9 +325,7 @@ pub(crate) fn make_directory(group: &Path) -> Result<Vec<PathBuf>> {
         "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
         "fill_value": 0,
         "codecs": [{ "name": "bytes" }],
-        "attributes": {
-            "about": "Beside this array stands what Penstock knows of the group. Leave it alone."
-        },
+        "attributes": { "about": ABOUT },
         "dimension_names": [],
     });
     let record = directory(group);

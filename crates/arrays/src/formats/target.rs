@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_bucket::{Place, bucket_of, is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
-use penstock_layout::{Block, DiskSchema};
+use penstock_layout::{Assignment, Block, DiskSchema, Split};
 use penstock_machines::{DeviceId, Medium};
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,18 @@ pub(crate) enum Form {
     Parts(parts::Location),
     /// Chunks, or one run of elements, within a file of several arrays.
     Placed(placed::Location),
+}
+
+/// The disk schema for a write to `path`: into a bucket a chunk goes whole.
+///
+/// # Errors
+/// [`Kind::Schema`] for a schema that does not fit together.
+pub(crate) fn whole_in_bucket(path: &Path, disk: DiskSchema) -> Result<DiskSchema> {
+    if !is_url(path) || disk.assignment() != Assignment::Objects {
+        return Ok(disk);
+    }
+    let refused = |e| Error::new(Kind::Schema, "laying out an array", e).at(path);
+    disk.split(Split::Whole).map_err(refused)
 }
 
 impl Target {

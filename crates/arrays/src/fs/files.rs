@@ -67,6 +67,22 @@ pub(crate) fn read_at(file: &File, data: &mut [u8], offset: u64, path: &Path) ->
     })
 }
 
+/// Fills all of `data` from `offset` of a file, or of an object in a bucket, on. Gives whether it is
+/// there.
+///
+/// # Errors
+/// [`Kind::Damaged`] when it ends before that.
+pub(crate) fn read_part_if_there(path: &Path, data: &mut [u8], offset: u64) -> Result<bool> {
+    if let Some(place) = Place::of(path)? {
+        return place.read_part(data, offset);
+    }
+    let Some(file) = open_if_there(path)? else {
+        return Ok(false);
+    };
+    read_at(&file, data, offset, path)?;
+    Ok(true)
+}
+
 /// Opens a file for reading; `None` if it is missing.
 pub(crate) fn open_if_there(path: &Path) -> Result<Option<File>> {
     match File::open(path) {
@@ -166,8 +182,11 @@ pub(crate) fn length(file: &File, path: &Path) -> Result<u64> {
 }
 
 /// Writes a small file, and begins its writeback. The file is on stable storage once [`sync_paths`]
-/// has synced it.
+/// has synced it. In a bucket this puts an object, which is on stable storage at once.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(place) = Place::of(path)? {
+        return place.write(bytes.to_vec());
+    }
     let write = || {
         let file = ops::create_new(path)?;
         ops::write_all_at(&file, bytes, 0, path)?;
@@ -182,8 +201,11 @@ pub(crate) fn write_json(path: &Path, json: &Value) -> Result<()> {
     write(path, &json::text(json))
 }
 
-/// Makes a directory, which is yet to be synced.
+/// Makes a directory, which is yet to be synced. A bucket has none.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    if is_url(path) {
+        return Ok(());
+    }
     ops::create_dir(path).map_err(|e| Error::io(&e, "making the directory", path))
 }
 
@@ -222,8 +244,11 @@ pub(crate) fn put_in_place(from: &Path, to: &Path) -> Result<()> {
     sync_parent(to)
 }
 
-/// Removes a file, or a directory with all of its entries.
+/// Removes a file, or a directory with all of its entries; in a bucket an object, and all below it.
 pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
+    if let Some(place) = Place::of(path)? {
+        return place.remove_tree();
+    }
     let removed = match std::fs::symlink_metadata(path) {
         Err(_) => return Ok(()),
         Ok(found) if found.is_dir() => ops::remove_dir_all(path),
@@ -287,8 +312,11 @@ pub(crate) fn clone(from: &Path, to: &Path) -> Result<()> {
     clone().map_err(|e| Error::io(&e, "copying to", to))
 }
 
-/// Syncs a file or directory by its name.
+/// Syncs a file or directory by its name. What is in a bucket is on stable storage already.
 pub(crate) fn sync_path(path: &Path) -> Result<()> {
+    if is_url(path) {
+        return Ok(());
+    }
     let sync = || ops::sync(&File::open(path)?, path);
     sync().map_err(|e| Error::io(&e, "syncing", path))
 }

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::checkpoints;
 use super::metadata::Metadata;
+use super::objects::{checkpoint_sums_object, read_sums};
 use crate::formats::hdf5;
 use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, Growth, Record};
 use crate::formats::spread::{Spread, of_server};
@@ -309,10 +310,9 @@ fn list_group(place: &Path, group: &Node, path: String, entries: &mut Vec<Entry>
 pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
     let directory = checkpoints(&of_server(path, 0));
     let mut all = Vec::new();
-    for entry in files::entries(&directory)? {
-        let name = entry.file_name();
+    for name in files::directories_in(&directory)? {
         // A checkpoint may be removed while it is read.
-        let Some(json) = read_json(&entry.path().join("zarr.json"))? else {
+        let Some(json) = read_json(&directory.join(&name).join("zarr.json"))? else {
             continue;
         };
         let mut attributes = json["attributes"].as_object().cloned().unwrap_or_default();
@@ -347,6 +347,10 @@ pub(super) fn spreads(place: &Path, metadata: &Metadata, name: &str) -> Result<V
 /// [`Kind::Damaged`] when the checksums are missing.
 pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Result<Sums> {
     let checkpoint = of_server(checkpoint, 0);
+    // A checkpoint may have been copied from a bucket to a directory, or back.
+    if let Some(known) = read_sums(&checkpoint_sums_object(&checkpoint), name, objects)? {
+        return Ok(known);
+    }
     let former = checkpoint.join(".penstock").join("sums.json");
     if !former.exists() {
         return sums::read(&checkpoint_sums_file(&checkpoint, name), objects);

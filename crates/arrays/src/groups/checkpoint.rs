@@ -1,22 +1,22 @@
-//! Checkpoints: written aside, and renamed into place.
+//! Checkpoints: written where nobody looks, and made visible by one rename, or one put.
 
 use std::path::{Path, PathBuf};
 
-use penstock_engine::{Error, Result};
+use penstock_bucket::is_url;
+use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value, json};
 
-use super::catalog::{Checkpoint, all_checkpoints, checkpoint_sums_file};
-use super::timestep::{install, sync};
+use super::catalog::{Checkpoint, all_checkpoints};
+use super::store::Commit;
+use super::timestep::Nodes;
 use super::{Checkpoints, Timesteps, ZarrGroup, checkpoints};
-use crate::formats::record::{self, ATTRIBUTE, CHECKPOINTS, VERSION};
+use crate::formats::record::{ATTRIBUTE, CHECKPOINTS, VERSION};
 use crate::formats::spread::Spread;
-use crate::formats::sums::{self, Sums};
+use crate::formats::sums::Sums;
 use crate::formats::zarr::{self, ChunkForm, Location, consolidated};
 use crate::formats::{Form, Target};
 use crate::fs::files::{self, make_directory, remove_if_there};
-use crate::fs::ops;
 use crate::schema::ArraySchema;
-use crate::write::lock_group;
 
 /// The depth of a checkpoint in its group: the directory of checkpoints is between the two.
 const CHECKPOINT_DEPTH: usize = 2;
@@ -31,15 +31,21 @@ pub struct Moment {
 }
 
 impl Checkpoints for ZarrGroup {
-    fn begin_checkpoint(&mut self, arrays: &[ArraySchema], servers: usize) -> Result<Vec<Target>> {
+    fn begin_checkpoint(
+        &mut self,
+        moment: &Moment,
+        arrays: &[ArraySchema],
+        servers: usize,
+    ) -> Result<Vec<Target>> {
         let spread = self.spread()?.map(|timesteps| Spread {
             depth: CHECKPOINT_DEPTH,
             ..Spread::new(Path::new(&timesteps.template), servers)
         });
-        let new = self.new_checkpoint();
+        let name = self.free_name(moment.step)?;
+        let new = self.store.new_checkpoint(&name);
         remove_if_there(&new)?;
         make_directory(&new)?;
-        self.begun = Map::new();
+        let mut metadata = Map::new();
         let mut targets = Vec::with_capacity(arrays.len());
         for array in arrays {
             let directory = new.join(&array.name);
@@ -48,17 +54,21 @@ impl Checkpoints for ZarrGroup {
             if let Some(spread) = &spread {
                 spread.mark(&mut json)?;
             }
-            let place = directory.join("zarr.json");
-            files::write_json(&place, &json)?;
-            let form = ChunkForm::of_new(array, &json, &place)?;
-            self.begun.insert(array.name.clone(), json);
+            let form = ChunkForm::of_new(array, &json, &directory.join("zarr.json"))?;
+            metadata.insert(array.name.clone(), json);
             let spread = spread.clone().map(|new| self.beside(&array.name, new));
             let location = Location {
                 spread: spread.transpose()?,
+                grows: is_url(&directory), // a chunk is put if none is there
                 ..Location::new(directory, form)
             };
             targets.push(Target::new(Form::Zarr(location)).with_sums());
         }
+        self.begun = Some(BegunCheckpoint {
+            name,
+            place: new,
+            metadata,
+        });
         Ok(targets)
     }
 
@@ -68,7 +78,11 @@ impl Checkpoints for ZarrGroup {
         sums: &[(String, Sums)],
         keep: usize,
     ) -> Result<()> {
-        let new = self.new_checkpoint();
+        let Some(begun) = self.begun.take() else {
+            let cause = "no checkpoint was begun";
+            return Err(Error::new(Kind::Io, "saving a checkpoint", cause).at(&self.path));
+        };
+        let (new, arrays) = (begun.place, begun.metadata);
         let there = all_checkpoints(&self.path)?;
         let about = Checkpoint {
             version: VERSION,
@@ -80,46 +94,39 @@ impl Checkpoints for ZarrGroup {
             attributes: Map::new(),
             path: PathBuf::new(),
         };
-        let arrays = std::mem::take(&mut self.begun);
-        let mut made = vec![new.clone(), new.join("zarr.json")];
-        for (name, sums) in sums {
-            let place = checkpoint_sums_file(&new, name);
-            files::write(&place, &sums::encode(sums))?;
+        let mut made = self.store.write_checkpoint_sums(&new, sums)?;
+        for (name, json) in &arrays {
             let directory = new.join(name);
-            made.extend([place, directory.join("zarr.json"), directory]);
+            let place = directory.join("zarr.json");
+            files::write_json(&place, json)?;
+            made.extend([place, directory]);
         }
         let mut json = zarr::group_json();
         json["attributes"] = Value::Object(moment.attributes.clone());
         json["attributes"][ATTRIBUTE] = json!(about);
         let json = consolidated::with(json, arrays.clone());
-        files::write_json(&new.join("zarr.json"), &json)?;
-        let name = self.free_name(moment.step)?;
         let gone = &there[..(there.len() + 1)
             .saturating_sub(keep.max(1))
             .min(there.len())];
-        let below = format!("{CHECKPOINTS}/{name}");
-        let mut nodes = vec![(below.clone(), consolidated::entry(&json))];
-        nodes.extend(
-            arrays
-                .into_iter()
-                .map(|(array, json)| (format!("{below}/{array}"), json)),
-        );
-
-        let _lock = lock_group(&self.path)?;
-        self.metadata
-            .look_again(&self.path, &nodes, &names_of(gone))?;
-        let whole = self.metadata.whole(&self.record);
-        let group = [self.stage("group", self.path.join("zarr.json"), &whole)?];
-        sync(&group, made)?;
-        let directory = checkpoints(&self.path);
-        files::rename(&new, &directory.join(name))?;
-        install(&group)?;
-        files::sync_paths(&[directory, self.path.clone()])?;
+        let below = format!("{CHECKPOINTS}/{}", begun.name);
+        let mut added = vec![(below.clone(), consolidated::entry(&json))];
+        let of_arrays = arrays.into_iter();
+        added.extend(of_arrays.map(|(array, json)| (format!("{below}/{array}"), json)));
+        let nodes = Nodes {
+            added,
+            gone: names_of(gone),
+        };
+        let commit = Commit::Checkpoint {
+            new,
+            place: checkpoints(&self.path).join(begun.name),
+            metadata: json,
+        };
+        self.show(commit, self.record.clone(), made, &nodes)?;
         self.remove_checkpoints(gone.iter())
     }
 
     fn abandon_checkpoint(&mut self) -> Result<()> {
-        remove_if_there(&self.new_checkpoint())
+        self.store.remove_leftovers(&self.record.names())
     }
 
     fn drop_checkpoints(&mut self, number: u64) -> Result<()> {
@@ -128,48 +135,42 @@ impl Checkpoints for ZarrGroup {
         if after.is_empty() {
             return Ok(());
         }
-        let _lock = lock_group(&self.path)?;
-        self.metadata
-            .look_again(&self.path, &[], &names_of(&after))?;
-        let whole = self.metadata.whole(&self.record);
-        let group = [self.stage("group", self.path.join("zarr.json"), &whole)?];
-        sync(&group, Vec::new())?;
-        install(&group)?;
-        files::sync_path(&self.path)?;
+        let nodes = Nodes {
+            added: Vec::new(),
+            gone: names_of(&after),
+        };
+        self.show(Commit::Nothing, self.record.clone(), Vec::new(), &nodes)?;
         self.remove_checkpoints(after.iter().rev())
     }
 }
 
 impl ZarrGroup {
-    fn new_checkpoint(&self) -> PathBuf {
-        record::directory(&self.path).join("new")
-    }
-
     /// A name that no checkpoint has. A run from which the program has restarted may have saved the
     /// same step.
     fn free_name(&self, step: u64) -> Result<String> {
-        let directory = checkpoints(&self.path);
+        let taken = files::directories_in(&checkpoints(&self.path))?;
         let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
-        let mut free = names.filter(|name| !directory.join(name).exists());
+        let mut free = names.filter(|name| !taken.contains(name));
         free.next().ok_or_else(|| {
             let cause = "there is no free name for it";
-            Error::new(penstock_engine::Kind::Full, "saving a checkpoint", cause)
+            Error::new(Kind::Full, "saving a checkpoint", cause)
         })
     }
 
-    /// Renames each checkpoint out of the way before it is removed: one removed in part would not
-    /// be complete.
-    fn remove_checkpoints<'a>(&self, gone: impl Iterator<Item = &'a Checkpoint>) -> Result<()> {
-        let old = record::directory(&self.path).join("old");
-        for checkpoint in gone {
-            remove_if_there(&old)?;
-            ops::rename(&checkpoint.path, &old)
-                .map_err(|e| Error::io(&e, "removing", &checkpoint.path))?;
-            files::sync_path(&checkpoints(&self.path))?;
-            remove_if_there(&old)?;
-        }
-        Ok(())
+    fn remove_checkpoints<'a>(
+        &mut self,
+        mut gone: impl Iterator<Item = &'a Checkpoint>,
+    ) -> Result<()> {
+        gone.try_for_each(|checkpoint| self.store.remove_checkpoint(&checkpoint.path))
     }
+}
+
+/// A checkpoint that is being written.
+pub(super) struct BegunCheckpoint {
+    name: String,
+    place: PathBuf,
+    /// The metadata of its arrays.
+    metadata: Map<String, Value>,
 }
 
 fn names_of(checkpoints: &[Checkpoint]) -> Vec<String> {

@@ -100,19 +100,10 @@ impl Coordinate {
 
     /// The bytes of the chunk.
     fn chunk(&self) -> Vec<u8> {
-        let mut bytes = match &self.values {
-            Values::Elements(_, bytes) => bytes.clone(),
-            Values::Strings(strings) => {
-                let mut bytes = (exact::<u32>(strings.len())).to_le_bytes().to_vec();
-                for string in strings {
-                    bytes.extend((exact::<u32>(string.len())).to_le_bytes());
-                    bytes.extend(string.as_bytes());
-                }
-                bytes
-            }
-        };
-        bytes.extend(crc32c(&bytes).to_le_bytes());
-        bytes
+        match &self.values {
+            Values::Elements(_, bytes) => with_sum(bytes.clone()),
+            Values::Strings(strings) => text_chunk(strings),
+        }
     }
 
     /// The path of the chunk's file in the array's directory.
@@ -131,10 +122,12 @@ impl Coordinate {
         let mut made = vec![directory.clone()];
         if !self.shape.contains(&0) {
             let chunk = directory.join(self.key());
-            let above: Vec<&Path> = chunk.ancestors().skip(1).collect();
-            for above in above.into_iter().rev().filter(|above| !above.exists()) {
-                make_directory(above)?;
-                made.push(above.to_path_buf());
+            let below = chunk.ancestors().skip(1);
+            let below = below.take_while(|above| *above != directory);
+            let new: Vec<&Path> = below.filter(|above| !above.exists()).collect();
+            for new in new.into_iter().rev() {
+                make_directory(new)?;
+                made.push(new.to_path_buf());
             }
             files::write(&chunk, &self.chunk())?;
             made.push(chunk);
@@ -177,4 +170,30 @@ impl Coordinate {
             false => differs("values"),
         }
     }
+}
+
+/// A chunk of texts, through the codecs `vlen-utf8` and `crc32c`.
+pub(super) fn text_chunk(texts: &[String]) -> Vec<u8> {
+    let mut bytes = exact::<u32>(texts.len()).to_le_bytes().to_vec();
+    for text in texts {
+        bytes.extend(exact::<u32>(text.len()).to_le_bytes());
+        bytes.extend(text.as_bytes());
+    }
+    with_sum(bytes)
+}
+
+/// The text of a chunk that has one; `None` if the chunk is not of this form.
+pub(super) fn text_of_chunk(bytes: &[u8]) -> Option<&str> {
+    let (bytes, sum) = bytes.split_last_chunk::<4>()?;
+    let (count, rest) = bytes.split_first_chunk::<4>()?;
+    let (length, text) = rest.split_first_chunk::<4>()?;
+    let is_one = u32::from_le_bytes(*count) == 1 && *sum == crc32c(bytes).to_le_bytes();
+    let is_whole = usize::try_from(u32::from_le_bytes(*length)) == Ok(text.len());
+    (is_one && is_whole).then(|| std::str::from_utf8(text).ok())?
+}
+
+/// Bytes with their checksum, as the codec `crc32c` has it.
+fn with_sum(mut bytes: Vec<u8>) -> Vec<u8> {
+    bytes.extend(crc32c(&bytes).to_le_bytes());
+    bytes
 }

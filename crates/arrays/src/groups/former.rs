@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::catalog::former_sums;
 use super::metadata::Metadata;
+use super::store::Directory;
 use super::timestep::{Rows, sums_offset, time_of};
 use super::{Declaration, ZarrGroup, hold, hold_by, remove_but};
 use crate::formats::record::{self, ATTRIBUTE, Growth, Record, TIME, VERSION};
@@ -209,12 +210,12 @@ pub fn repair(path: &Path) -> Result<Vec<String>> {
         record: found,
         path: path.clone(),
         template: None,
-        begun: serde_json::Map::new(),
-        _lock: lock,
+        begun: None,
+        store: Box::new(Directory::new(&path, Some(lock))),
     };
     let before = files::read_if_there(&path.join("zarr.json"))?;
-    group.remove_leftovers()?;
-    group.write_metadata()?;
+    group.store.remove_leftovers(&group.record.names())?;
+    group.write_metadata(Vec::new())?;
     if before != files::read_if_there(&path.join("zarr.json"))? {
         said.push("consolidated metadata are those of what is there".to_string());
     }

@@ -27,8 +27,12 @@ pub(super) const TIMES: u64 = 1024;
 pub(super) struct Metadata {
     /// The metadata of the group itself.
     root: Value,
+    /// The metadata of the group as they are stored, consolidated.
+    stored_root: Value,
     /// The metadata of the arrays that are saved, the times and counts of rows among them.
     arrays: BTreeMap<String, Value>,
+    /// The metadata of these arrays as they are stored.
+    stored: BTreeMap<String, Value>,
     /// The metadata of all other nodes, by path.
     others: Map<String, Value>,
 }
@@ -55,7 +59,9 @@ impl Metadata {
         }
         Ok(Self {
             root,
+            stored_root: node.json().clone(),
             others: others(&node, &arrays)?,
+            stored: arrays.clone(),
             arrays,
         })
     }
@@ -204,6 +210,7 @@ impl Metadata {
             make_directory(&directory)?;
             files::write_json(&directory.join("zarr.json"), &json)?;
             made.extend([directory.join("zarr.json"), directory]);
+            self.stored.insert(name.clone(), json.clone());
             self.arrays.insert(name, json);
         }
         Ok(made)
@@ -229,25 +236,31 @@ impl Metadata {
         json
     }
 
-    /// The metadata of the group, consolidated.
-    pub(super) fn whole(&self, record: &Record) -> Value {
+    /// The metadata of the group, consolidated, if they must change.
+    pub(super) fn whole(&self, record: &Record) -> Option<Value> {
         let mut all = self.others.clone();
         for name in self.arrays.keys() {
             all.insert(name.clone(), self.own(record, name));
         }
-        consolidated::with(self.root.clone(), all)
+        let whole = consolidated::with(self.root.clone(), all);
+        (whole != self.stored_root).then_some(whole)
     }
 
     /// The metadata files of saved arrays that must change, with their new contents.
-    pub(super) fn own_files(&self, path: &Path, record: &Record) -> Result<Vec<(PathBuf, Value)>> {
-        let mut files = Vec::new();
-        for name in self.arrays.keys() {
-            let (place, json) = (path.join(name).join("zarr.json"), self.own(record, name));
-            if files::read_json(&place)?.is_none_or(|there| there != json) {
-                files.push((place, json));
-            }
-        }
-        Ok(files)
+    pub(super) fn own_files(&self, path: &Path, record: &Record) -> Vec<(PathBuf, Value)> {
+        let names = self.arrays.keys();
+        let all = names.map(|name| (name, self.own(record, name)));
+        let changed = all.filter(|(name, json)| self.stored.get(*name) != Some(json));
+        changed
+            .map(|(name, json)| (path.join(name).join("zarr.json"), json))
+            .collect()
+    }
+
+    /// Takes in that all metadata are stored, as they are with this record.
+    pub(super) fn is_stored(&mut self, record: &Record) {
+        let names = self.arrays.keys();
+        let stored = names.map(|name| (name.clone(), self.own(record, name)));
+        self.stored = stored.collect();
     }
 
     /// Reads again the nodes that others may have changed. `added` and `gone` are checkpoints that
@@ -276,6 +289,7 @@ impl Metadata {
             );
         }
         self.root = root;
+        self.stored_root = node.json().clone();
         self.others = others(&node, &self.arrays)?;
         for name in gone {
             let own = format!("{CHECKPOINTS}/{name}");
@@ -285,27 +299,6 @@ impl Metadata {
         }
         for (path, json) in added {
             self.others.insert(path.clone(), json.clone());
-        }
-        Ok(())
-    }
-
-    /// Writes the metadata of a group in place: the group is not visible yet, or has no metadata of
-    /// Penstock.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    pub(super) fn replace_all(&mut self, path: &Path, record: &Record) -> Result<()> {
-        self.look_again(path, &[], &[])?;
-        let place = path.join("zarr.json");
-        let new = record::directory(path).join("new-zarr.json");
-        files::remove_if_there(&new)?;
-        files::write_json(&new, &self.whole(record))?;
-        files::sync_path(&new)?;
-        files::rename(&new, &place)?;
-        for (place, json) in self.own_files(path, record)? {
-            files::remove_if_there(&place)?;
-            files::write_json(&place, &json)?;
-            files::sync_path(&place)?;
         }
         Ok(())
     }
@@ -326,10 +319,7 @@ fn others(group: &Node, saved: &BTreeMap<String, Value>) -> Result<Map<String, V
     let nothing = Map::new();
     let known = consolidated::of(group.json()).unwrap_or(&nothing);
     let mut all = Map::new();
-    for (name, node) in group.children()? {
-        if saved.contains_key(&name) {
-            continue;
-        }
+    for (name, node) in group.children_but(&|name| saved.contains_key(name))? {
         let node = node?;
         if node.is_second() {
             continue;
@@ -355,7 +345,7 @@ fn still_there(group: &Path, below: &str, known: &Map<String, Value>) -> Map<Str
         let top = &path[..below.len() + rest.find('/').unwrap_or(rest.len())];
         *is_there
             .entry(top)
-            .or_insert_with(|| group.join(top).exists())
+            .or_insert_with(|| files::is_there(&group.join(top).join("zarr.json")))
     });
     nodes
         .map(|(path, json)| (path.clone(), json.clone()))

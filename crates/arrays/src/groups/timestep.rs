@@ -1,22 +1,24 @@
 //! Timesteps: written in place, and made visible by renaming.
 
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crc32c::crc32c;
-use penstock_engine::{Error, Result};
+use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
+use serde_json::Value;
 
 use super::metadata::{Metadata, TIMES};
+use super::store::{Change, Commit, Remains};
 use super::{Timesteps, ZarrGroup};
 use crate::formats::record::{self, Growth, Record, TIME};
 use crate::formats::spread::{SpreadArray, of_server};
-use crate::formats::sums::{self, SUM_BYTES, Sums};
-use crate::formats::zarr::{Location, remove_chunks_from};
-use crate::formats::{Form, Target};
-use crate::fs::files::{self, damaged, open_if_there, remove_if_there};
-use crate::fs::ops;
-use crate::write::lock_group;
+use crate::formats::sums::{SUM_BYTES, Sums};
+use crate::formats::zarr::Location;
+use crate::formats::{Form, Target, whole_in_bucket};
+use crate::fs::files::{self, damaged};
+
+/// The most tries to change the metadata of a group that others change, too.
+const TRIES_MAX: u32 = 100;
 
 /// The rows of one timestep of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +74,7 @@ impl Timesteps for ZarrGroup {
         let mut made = self.write_number(TIME, index, time.to_ne_bytes())?;
         for (name, count, sums) in arrays {
             let rows = self.next_rows(name, *count);
-            made.push(self.write_sums(name, rows, sums)?);
+            made.extend(self.write_sums(name, rows, sums)?);
             if let Some(Growth::Rows(dimension)) = self.record.arrays.get(name)
                 && let Some(length) = next.rows.get_mut(dimension)
                 && *length == rows.start
@@ -90,7 +92,7 @@ impl Timesteps for ZarrGroup {
         if let Some(record) = Record::read(&self.path)? {
             self.record = record;
         }
-        self.remove_leftovers()?;
+        self.store.remove_leftovers(&self.record.names())?;
         self.remove_rows_beyond()
     }
 
@@ -120,159 +122,102 @@ impl ZarrGroup {
         }
     }
 
-    /// Makes another record visible, after the files in `before` have been synced. All files that
-    /// take space are written first: on a full disk this fails, and nothing is visible.
-    pub(super) fn publish(&mut self, next: Record, before: Vec<PathBuf>) -> Result<()> {
-        let _lock = lock_group(&self.path)?;
-        self.metadata.look_again(&self.path, &[], &[])?;
-        let record = [self.stage("record", record::file(&self.path), &next.json())?];
-        let whole = self.metadata.whole(&next);
-        let group = [self.stage("group", self.path.join("zarr.json"), &whole)?];
-        let own = self.stage_own(&next)?;
-        sync(record.iter().chain(&group).chain(&own), before)?;
-        install(&record)?;
-        install(&group)?;
-        files::sync_paths(&[record::directory(&self.path), self.path.clone()])?;
-        self.record = next;
-        install(&own)
+    /// Makes another record visible, after the files in `made` have been synced. All files that take
+    /// space are written first: on a full disk this fails, and nothing is visible.
+    pub(super) fn publish(&mut self, next: Record, made: Vec<PathBuf>) -> Result<()> {
+        let commit = Commit::Record(next.json());
+        self.show(commit, next, made, &Nodes::default())
     }
 
     /// Brings the metadata of the group, and of each array, to the record, if they are not there
     /// yet.
-    pub(super) fn write_metadata(&mut self) -> Result<()> {
-        let _lock = lock_group(&self.path)?;
-        self.metadata.look_again(&self.path, &[], &[])?;
-        let place = self.path.join("zarr.json");
-        let whole = self.metadata.whole(&self.record);
-        let mut staged = Vec::new();
-        if files::read_json(&place)?.is_none_or(|there| there != whole) {
-            staged.push(self.stage("group", place, &whole)?);
-        }
-        staged.extend(self.stage_own(&self.record)?);
-        if staged.is_empty() {
-            return Ok(());
-        }
-        sync(&staged, Vec::new())?;
-        install(&staged)?;
-        files::sync_path(&self.path)
+    pub(super) fn write_metadata(&mut self, made: Vec<PathBuf>) -> Result<()> {
+        self.show(
+            Commit::Nothing,
+            self.record.clone(),
+            made,
+            &Nodes::default(),
+        )
     }
 
-    /// Writes aside a file that is to take the place of another. The file is yet to be synced.
-    pub(super) fn stage(
-        &self,
-        name: &str,
-        place: PathBuf,
-        json: &serde_json::Value,
-    ) -> Result<StagedFile> {
-        let from = record::directory(&self.path).join(format!("new-{name}"));
-        remove_if_there(&from)?;
-        files::write_json(&from, json)?;
-        Ok(StagedFile { from, place })
-    }
-
-    /// Writes aside the metadata of each array whose file is out of date.
-    fn stage_own(&self, record: &Record) -> Result<Vec<StagedFile>> {
-        let own = self.metadata.own_files(&self.path, record)?;
-        let staged = own.into_iter().enumerate();
-        staged
-            .map(|(number, (place, json))| self.stage(&format!("own-{number}"), place, &json))
-            .collect()
+    /// Commits a change, and shows it in the metadata. Others may change these at the same time:
+    /// then they are looked at again.
+    pub(super) fn show(
+        &mut self,
+        mut commit: Commit,
+        record: Record,
+        mut made: Vec<PathBuf>,
+        nodes: &Nodes,
+    ) -> Result<()> {
+        for _ in 0..TRIES_MAX {
+            self.store.hold_metadata()?;
+            self.metadata
+                .look_again(&self.path, &nodes.added, &nodes.gone)?;
+            let change = Change {
+                commit,
+                group: self.metadata.whole(&record),
+                own: self.metadata.own_files(&self.path, &record),
+            };
+            self.store.stage(&change, std::mem::take(&mut made))?;
+            if self.store.show(&change)? {
+                self.record = record;
+                self.store.follow(&change)?;
+                self.metadata.is_stored(&self.record);
+                return Ok(());
+            }
+            commit = Commit::Nothing;
+        }
+        let cause = "other programs change the group's metadata all the time";
+        Err(Error::new(Kind::Busy, "writing to a group", cause).at(&self.path))
     }
 
     /// Removes chunks beyond the record's rows. The chunks of an abandoned timestep follow directly
     /// on the chunks of stored rows.
-    pub(super) fn remove_rows_beyond(&self) -> Result<()> {
+    pub(super) fn remove_rows_beyond(&mut self) -> Result<()> {
         for name in self.record.names() {
             let schema = self.metadata.schema(&name)?;
             let Some(rows_a_chunk) = schema.disk.chunk_rows() else {
                 continue;
             };
-            let first = self
-                .record
-                .length(&name)
-                .unwrap_or(0)
-                .div_ceil(rows_a_chunk);
-            let directory = self.path.join(&name);
-            let next = directory.join("c").join(first.to_string());
-            if self.record.dropped_from.is_none() && !next.exists() {
-                continue;
-            }
-            // The sync makes the array's shorter metadata last, also after a power failure.
-            files::sync_path(&directory)?;
-            remove_chunks_from(first, &directory)?;
+            let length = self.record.length(&name).unwrap_or(0);
+            let remains = match self.record.arrays.get(&name) {
+                _ if self.record.dropped_from.is_some() => Remains::OfTimesteps,
+                Some(Growth::Rows(_)) => Remains::OfRows,
+                _ => Remains::OfRow,
+            };
+            let first = length.div_ceil(rows_a_chunk);
+            self.store.remove_chunks(&name, first, remains)?;
         }
         Ok(())
     }
 
     /// Writes the number of a timestep, and its checksum, into an array of one number a timestep.
     /// Gives the paths that are yet to be synced.
-    fn write_number(&self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>> {
-        let path = number_path(&self.path, array, index);
-        if let Some(parent) = path.parent()
-            && !parent.exists()
-        {
-            files::make_directory(parent)?;
-            files::sync_path(&self.path.join(array))?;
-        }
-        let file = open_to_write(&path, TIMES * 8)?;
-        files::write_at(&file, &number, index % TIMES * 8, &path)?;
+    fn write_number(&mut self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>> {
+        let mut made = self.store.write_number(array, index, number)?;
         let rows = Rows {
             timestep: index,
             start: index,
             count: 1,
         };
-        let sums = self.write_sums(array, rows, &vec![Some(crc32c(&number))])?;
-        Ok(vec![path, sums])
+        made.extend(self.write_sums(array, rows, &vec![Some(crc32c(&number))])?);
+        Ok(made)
     }
 
-    /// Writes the checksums of a timestep of an array. Gives the path that is yet to be synced.
-    fn write_sums(&self, name: &str, rows: Rows, sums: &Sums) -> Result<PathBuf> {
-        let path = record::sums_file(&self.path, name);
+    /// Writes the checksums of a timestep of an array. Gives the paths that are yet to be synced.
+    fn write_sums(&mut self, name: &str, rows: Rows, sums: &Sums) -> Result<Vec<PathBuf>> {
         let offset = sums_offset(&self.metadata, &self.record, name, rows)?;
-        let file = open_to_write(&path, 0)?;
-        files::write_at(&file, &sums::encode(sums), offset, &path)?;
-        Ok(path)
+        self.store.write_sums(name, offset, sums)
     }
 }
 
-/// Opens a file to write. A new file begins with `bytes` zeros, and its directory is synced.
-fn open_to_write(path: &Path, bytes: u64) -> Result<std::fs::File> {
-    let is_new = !path.exists();
-    let mut options = std::fs::OpenOptions::new();
-    options.read(true).write(true).create(true);
-    let file = ops::create(&options, path).map_err(|e| Error::io(&e, "opening", path))?;
-    if files::length(&file, path)? < bytes {
-        ops::set_len(&file, bytes, path)
-            .map_err(|e| Error::io(&e, "setting the length of", path))?;
-    }
-    if is_new {
-        files::sync_parent(path)?;
-    }
-    Ok(file)
-}
-
-/// A file that was written aside, and the place to which it is to be renamed.
-pub(super) struct StagedFile {
-    from: PathBuf,
-    place: PathBuf,
-}
-
-pub(super) fn sync<'a>(
-    staged: impl IntoIterator<Item = &'a StagedFile>,
-    mut others: Vec<PathBuf>,
-) -> Result<()> {
-    others.extend(staged.into_iter().map(|staged| staged.from.clone()));
-    others.sort();
-    others.dedup();
-    files::sync_paths(&others)
-}
-
-/// Renames staged files into place. Each file is the old or the new one at any moment, also after a
-/// crash.
-pub(super) fn install(staged: &[StagedFile]) -> Result<()> {
-    staged
-        .iter()
-        .try_for_each(|StagedFile { from, place }| files::rename(from, place))
+/// The checkpoints that will have come and gone when a change is shown.
+#[derive(Debug, Default)]
+pub(super) struct Nodes {
+    /// The nodes of a new checkpoint, by their paths in the group.
+    pub(super) added: Vec<(String, Value)>,
+    /// The names of checkpoints.
+    pub(super) gone: Vec<String>,
 }
 
 /// The disk schema of rows of an array of the group at `path`, which may contain `{server}`, and
@@ -299,7 +244,8 @@ pub(super) fn rows_of(
         spread: spread.map(|spread| SpreadArray::new(name, spread)),
         ..Location::new(of_server(path, 0).join(name), form)
     };
-    Ok((disk.window(rows.start..end), location))
+    let disk = whole_in_bucket(&location.directory, disk.window(rows.start..end))?;
+    Ok((disk, location))
 }
 
 /// The offset of a timestep's checksums in the file of an array's checksums. A timestep has one for
@@ -349,7 +295,7 @@ pub(super) fn rows_at(path: &Path, record: &Record, name: &str, index: u64) -> R
     })
 }
 
-fn number_path(group: &Path, array: &str, index: u64) -> PathBuf {
+pub(super) fn number_path(group: &Path, array: &str, index: u64) -> PathBuf {
     let chunk = (index / TIMES).to_string();
     group.join(array).join("c").join(chunk)
 }
@@ -359,11 +305,10 @@ fn number_of(group: &Path, array: &str, index: u64) -> Result<[u8; 8]> {
     let path = number_path(group, array, index);
     let mut bytes = [0; 8];
     let missing = || damaged(&path, format!("what {array} says of a timestep is missing"));
-    let opened = open_if_there(&path)?.ok_or_else(missing)?;
-    opened
-        .read_exact_at(&mut bytes, index % TIMES * 8)
-        .map_err(|e| damaged(&path, e))?;
-    Ok(bytes)
+    match files::read_part_if_there(&path, &mut bytes, index % TIMES * 8)? {
+        true => Ok(bytes),
+        false => Err(missing()),
+    }
 }
 
 /// The time of a timestep.

@@ -4,6 +4,7 @@
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Split, exact};
 use penstock_machines::Medium;
@@ -11,13 +12,14 @@ use penstock_machines::Medium;
 use super::catalog::{Catalog, Contents, checkpoint_sums, list, open};
 use super::former;
 use super::metadata::Metadata;
+use super::objects::{read_sums, timestep_sums_object};
 use super::timestep::{Rows, rows_at, rows_of, sums_offset, time_of};
 use crate::Progress;
 use crate::codec::Codec;
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Parts, SUM_BYTES, Sums};
-use crate::formats::{Form, Target};
+use crate::formats::{Form, Target, whole_in_bucket};
 use crate::fs::files::{self, damaged, open_if_there};
 use crate::schema::Storage;
 
@@ -250,7 +252,7 @@ impl Verification {
             Err(error) if error.kind == Kind::Missing => return Ok(()),
             opened => opened?,
         };
-        let disk = stored.disk_schema(BLOCK_BYTES)?;
+        let disk = whole_in_bucket(checkpoint, stored.disk_schema(BLOCK_BYTES)?)?;
         let known = checkpoint_sums(checkpoint, name, disk.objects())?;
         let part = Part {
             target: stored.target(),
@@ -395,7 +397,6 @@ fn timestep_sums(
     rows: Rows,
     disk: &DiskSchema,
 ) -> Result<Option<Sums>> {
-    let path = record::sums_file(group, name);
     let count = match disk.grid().split_first() {
         Some((chunks, others)) if rows.count > 1 => chunks * others.iter().product::<u64>(),
         Some((_, others)) => others.iter().product(),
@@ -405,9 +406,23 @@ fn timestep_sums(
     if record.penstock != VERSION {
         return former::timestep_sums(group, name, rows.timestep, count).map(Some);
     }
-    let mut bytes = files::zeros(count.saturating_mul(SUM_BYTES))?;
+    // A group may have been copied from a bucket to a directory.
+    let path = record::sums_file(group, name);
     let offset = sums_offset(metadata, record, name, rows)?;
-    let Some(file) = open_if_there(&path)? else {
+    let in_file = match is_url(group) {
+        true => None,
+        false => sums_in_file(&path, offset, count)?,
+    };
+    match in_file {
+        Some(known) => Ok(Some(known)),
+        None => read_sums(&timestep_sums_object(group, rows.timestep), name, count),
+    }
+}
+
+/// The checksums at an offset of a file; `None` if there are none.
+fn sums_in_file(path: &Path, offset: u64, count: u64) -> Result<Option<Sums>> {
+    let mut bytes = files::zeros(count.saturating_mul(SUM_BYTES))?;
+    let Some(file) = open_if_there(path)? else {
         return Ok(None);
     };
     let length = file.metadata().map_or(0, |meta| meta.len());
@@ -415,8 +430,8 @@ fn timestep_sums(
         return Ok(None);
     }
     file.read_exact_at(&mut bytes, offset)
-        .map_err(|e| damaged(&path, format!("checksums are missing: {e}")))?;
-    let known = sums::decode(&bytes, &path)?;
+        .map_err(|e| damaged(path, format!("checksums are missing: {e}")))?;
+    let known = sums::decode(&bytes, path)?;
     let is_known = bytes.is_empty() || bytes.iter().any(|&byte| byte != 0);
     Ok(is_known.then_some(known))
 }

@@ -28,7 +28,7 @@ const RENEWED_AFTER: Duration = Duration::from_secs(15);
 const DEAD_AFTER: Duration = Duration::from_secs(120);
 
 /// A lease, as its writer holds it; it goes when this is dropped.
-pub(super) struct Lease {
+pub(crate) struct Lease {
     place: Place,
     held: Arc<Mutex<Held>>,
     /// What the dead writer whose lease this was has noted.
@@ -86,7 +86,7 @@ impl Lease {
     ///
     /// # Errors
     /// [`Kind::Busy`] when somebody else has leased it; the error of the service.
-    pub(super) fn take(array: &Place) -> Result<Self> {
+    pub(crate) fn take(array: &Place) -> Result<Self> {
         let place = array.below(NAME)?;
         let owner = Owner::own();
         if let Some(version) = place.create(&owner.text())? {
@@ -162,7 +162,7 @@ impl Lease {
     ///
     /// # Errors
     /// [`Kind::Busy`] when it is not; the error of the service.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let mut held = lock(&self.held);
         held.owner.renewals += 1;
         held.put(&self.place)?;

@@ -31,6 +31,7 @@ use penstock_bucket::{Place, Version};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value, json};
 
+use super::checks::{check_not_in_checkpoints, check_not_saved};
 use super::lease::Lease;
 use super::place::groups_above;
 use crate::formats::zarr::{self, Node, consolidated};
@@ -172,6 +173,8 @@ impl ObjectsPlace {
         let array = Place::at(&group.join(name))?;
         array.check_writable()?;
         check_group(group)?;
+        check_not_in_checkpoints(group)?;
+        check_not_saved(group, name)?;
         let dims = dims_of(&metadata);
         let lease = Lease::take(&array)?;
         // What is there is read after the lease: nobody else replaces it now.

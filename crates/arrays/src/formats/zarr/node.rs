@@ -98,9 +98,21 @@ impl Node {
     /// # Errors
     /// The error of the operating system. A node that cannot be understood is an error in the list.
     pub fn children(&self) -> Result<Vec<(String, Result<Node>)>> {
+        self.children_but(&|_| false)
+    }
+
+    /// The nodes in a group's directory, as [`Node::children`] gives them, but for the names that
+    /// `skips` takes.
+    ///
+    /// # Errors
+    /// As [`Node::children`].
+    pub(crate) fn children_but(
+        &self,
+        skips: &dyn Fn(&str) -> bool,
+    ) -> Result<Vec<(String, Result<Self>)>> {
         let mut children = Vec::new();
         let names = files::directories_in(&self.directory)?.into_iter();
-        for name in names.filter(|name| !name.starts_with('.')) {
+        for name in names.filter(|name| !name.starts_with('.') && !skips(name)) {
             match Self::read(&self.directory.join(&name)) {
                 Ok(None) => {}
                 Ok(Some(node)) => children.push((name, Ok(node))),

@@ -72,8 +72,17 @@ impl Objects {
 
     /// Decodes a chunk. A chunk that is not stored is of the fill value.
     fn read(&self, layout: &Layout, object: u64, data: &mut [u8]) -> Result<()> {
-        let stored = self.stored(object)?;
-        match (layout, &stored) {
+        self.decode(layout, object, &self.stored(object)?, data)
+    }
+
+    fn decode(
+        &self,
+        layout: &Layout,
+        object: u64,
+        stored: &Option<(Place, impl AsRef<[u8]>)>,
+        data: &mut [u8],
+    ) -> Result<()> {
+        match (layout, stored) {
             (Layout::Plain(plain), None) => fill(data, &plain.fill),
             (Layout::Plain(plain), Some((place, bytes))) => {
                 let bytes = bytes.as_ref();
@@ -94,19 +103,24 @@ impl Objects {
         Ok(())
     }
 
-    /// Encodes and puts a chunk.
-    fn write(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
-        let place = self.place(object)?;
-        let encoded = match layout {
-            Layout::Plain(plain) => dtype::swapped(data, plain.swap_width).into_owned(),
+    /// Encodes a chunk.
+    fn encode(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<Vec<u8>> {
+        match layout {
+            Layout::Plain(plain) => Ok(dtype::swapped(data, plain.swap_width).into_owned()),
             Layout::Encoded(coder) => {
                 let coder = self.chunks.coder(coder, object);
-                let encoded = coder.encode(data).map_err(|e| e.at(place.url()))?;
-                encoded.into_owned()
+                let encoded = coder.encode(data);
+                let encoded = encoded.map_err(|e| e.at(&self.chunks.path(object)))?;
+                Ok(encoded.into_owned())
             }
-            Layout::Shards(_) => return Err(no_parts("writing")),
-        };
-        place.write(encoded)
+            Layout::Shards(_) => Err(no_parts("writing")),
+        }
+    }
+
+    /// Encodes and puts a chunk.
+    fn write(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
+        let encoded = self.encode(layout, object, data)?;
+        self.place(object)?.write(encoded)
     }
 }
 
@@ -206,6 +220,88 @@ impl Medium for Writer {
     fn changes(&self) -> Vec<u8> {
         self.changes.get().cloned().unwrap_or_default()
     }
+}
+
+/// Puts rows of an array that grows: chunks that nobody sees yet, and chunks that have other rows
+/// already, which they keep. A chunk is put if it is still what it was, so that no two writers put
+/// rows into one.
+pub(super) struct Grower {
+    objects: Objects,
+    layout: Layout,
+    locks: [Mutex<()>; LOCKS],
+}
+
+impl Grower {
+    pub(super) fn new(objects: Objects, layout: Layout) -> Self {
+        Self {
+            objects,
+            layout,
+            locks: no_locks(),
+        }
+    }
+}
+
+impl Medium for Grower {
+    fn position(&self, _: &Block) -> Option<u64> {
+        None
+    }
+
+    fn is_in_order(&self) -> bool {
+        true
+    }
+
+    fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
+        let (objects, object) = (&self.objects, block.object);
+        let _lock = lock(&self.locks[exact::<usize>(object % LOCKS as u64)]);
+        let place = objects.place(object)?;
+        let bytes = objects.chunks.bytes(object);
+        let (whole, version) = match data.len() as u64 == bytes {
+            true => (Cow::Borrowed(data), None),
+            false => {
+                let (there, version) = place.read()?.unzip();
+                let mut whole = files::zeros(bytes)?;
+                let stored = there.map(|there| (place.clone(), there));
+                objects.decode(&self.layout, object, &stored, &mut whole)?;
+                put_block(&objects.chunks, block, data, &mut whole);
+                (Cow::Owned(whole), version)
+            }
+        };
+        let encoded = objects.encode(&self.layout, object, &whole)?;
+        if place.write_over(encoded, version.as_ref())? {
+            return Ok(());
+        }
+        let cause = "another job has put this chunk meanwhile";
+        Err(Error::new(Kind::Busy, "writing", cause).at(place.url()))
+    }
+
+    fn read(&self, block: &Block, data: &mut [u8]) -> Result<()> {
+        let read = |data: &mut [u8]| self.objects.read(&self.layout, block.object, data);
+        read_rows(&self.objects.chunks.schema, block, data, read)
+    }
+
+    fn moves_parts(&self) -> bool {
+        false
+    }
+
+    fn write_part(&self, _: &Block, _: u64, _: &[u8]) -> Result<()> {
+        Err(no_parts("writing"))
+    }
+
+    fn read_part(&self, _: &Block, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(no_parts("reading"))
+    }
+
+    fn finish(&self, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sums(&self) -> Vec<(u64, u32)> {
+        Vec::new()
+    }
+}
+
+fn no_locks() -> [Mutex<()>; LOCKS] {
+    std::array::from_fn(|_| Mutex::default())
 }
 
 /// Gets blocks of chunks.
@@ -331,7 +427,7 @@ impl Updater {
         Self {
             reader,
             whole,
-            locks: std::array::from_fn(|_| Mutex::default()),
+            locks: no_locks(),
         }
     }
 }

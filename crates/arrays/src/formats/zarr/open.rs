@@ -35,10 +35,11 @@ impl Location {
         }
         let (layout, chunks) = self.open(server, schema)?;
         if is_url(&self.directory) {
-            return Ok(Arc::new(objects::Writer::new(
-                Objects::new(chunks)?,
-                layout,
-            )));
+            let objects = Objects::new(chunks)?;
+            return Ok(match self.grows {
+                true => Arc::new(objects::Grower::new(objects, layout)),
+                false => Arc::new(objects::Writer::new(objects, layout)),
+            });
         }
         Ok(match layout {
             Layout::Plain(Plain { fill, .. }) => Arc::new(plain::Writer::new(chunks, fill, way)),
