@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import random
 import signal
 import subprocess
@@ -13,9 +14,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import saved
+import xarray as xr
 import zarr
 from buckets import BUCKET, environment, service
-from helpers import DTYPES, fails, same_bits, values
+from conformance import random_block_bytes, random_case, read, write
+from helpers import DTYPES, fails, same_bits, tree, values
+from rows import Plan, look, restart
+from rows import save as save_rows
 
 import penstock as ps
 
@@ -104,23 +110,33 @@ def test_others_read_it(repo, form, ranks):
     assert history(repo) == ["write u to fields"]
 
 
-@pytest.mark.parametrize("dists", ["BLOCK,*,*", "*,CYCLIC,*", "*,*,CYCLIC(2)"])
-def test_blocks_that_do_not_meet_chunk_edges(repo, dists):
-    store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 2)
-    u = array(ps.Chunks((5, 4, 3)), ranks=3, dists=dists)
-    held = ps.run(lambda s: s.write(store, u, local_of(s, u, whole)), 3)
-    assert held[0].bytes == whole.nbytes
-    assert same_bits(theirs(repo)["u"][...], whole)
+@pytest.mark.parametrize("seed", range(40))
+def test_any_array_of_any_distribution(repo, seed):
+    """Blocks that do not meet chunk edges, halos, boxes, empty shares; read by other ranks."""
+    chance = random.Random(seed)
+    writers, readers = chance.randint(1, 5), chance.randint(1, 5)
+    case = random_case(chance, writers, readers)
+    while not (case.disk is None or isinstance(case.disk, ps.Chunks)):
+        case = random_case(chance, writers, readers)
+    store = ps.Icechunk(repo)
+    options = {"block_bytes": random_block_bytes(chance, case), "servers": chance.randint(1, 4)}
+    ps.run(lambda s: write(s, case, store / "a"), writers, **options)
+    assert same_bits(theirs(repo)["a/u"][...], case.stored(writers))
+    ps.run(lambda s: read(s, case, store / "a", writers), readers, **options)
+    assert history(repo) == ["write u to a"]
 
 
-def local_of(s, u: ps.Array, whole: np.ndarray) -> np.ndarray:
-    """This rank's part, found by what it reads of its own numbers in a store in memory."""
-    numbers = np.arange(whole.size, dtype="f8").reshape(whole.shape)
-    plain = ps.Array("n", whole.shape, "f8", memory=None, disk=ps.Chunks(whole.shape))
-    path = f"memory://{u.name}/numbers-{u.memory.dists}.zarr"
-    s.write(path, plain, numbers if s.rank == 0 else np.empty((0,) * whole.ndim))
-    mine = s.read(path, ps.Array("n", whole.shape, "f8", memory=u.memory))
-    return whole.ravel()[mine.astype("i8")]
+@pytest.mark.parametrize("seed", range(10))
+def test_any_parts(repo, seed):
+    chance = random.Random(2000 + seed)
+    ranks = chance.choice([1, 2, 3, 5])
+    case = saved.random_part_case(chance, ranks)
+    while not isinstance(case.disk, ps.Chunks):
+        case = saved.random_part_case(chance, ranks)
+    draws = [random.Random(seed) for _ in range(ranks)]
+    store = ps.Icechunk(repo)
+    body = lambda s: saved.change_parts(s, case, draws[s.rank], store / "u")  # noqa: E731
+    ps.run(body, ranks, block_bytes=chance.choice([16, 200, 1 << 20]))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -245,7 +261,6 @@ def test_what_is_looked_at(repo, place: Path):
 
 
 def test_xarray(repo):
-    xarray = pytest.importorskip("xarray")
     from penstock.xarray import Backend
 
     store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 4)
@@ -253,10 +268,10 @@ def test_xarray(repo):
         u = ps.Array("u", SHAPE, "f8", dims=("z", "y", "x"), disk=FORMS["shards"])
         s.write(store / "data", u, whole, attrs={"units": "K"})
     options = {"consolidated": False, "group": "data"}
-    other = xarray.open_zarr(repo.readonly_session("main").store, **options)
+    other = xr.open_zarr(repo.readonly_session("main").store, **options)
     assert other.u.attrs["units"] == "K" and same_bits(other.u.values, whole)
-    opened = xarray.open_dataset(store / "data", engine=Backend)
-    xarray.testing.assert_identical(opened.load(), other.load())
+    opened = xr.open_dataset(store / "data", engine=Backend)
+    xr.testing.assert_identical(opened.load(), other.load())
 
 
 def test_in_a_service(bucket):
@@ -429,6 +444,167 @@ def test_arguments(place: Path):
 
 
 # ---------------------------------------------------------------------------------------------
+# Groups
+# ---------------------------------------------------------------------------------------------
+
+
+def fetched(repo, to: Path) -> Path:
+    """A directory with all objects of the last snapshot."""
+    store = ps.Icechunk(repo)
+    os.fspath(store)  # it looks for the last snapshot
+    found = _icechunk.state(store._repository.name)
+    for key in found.keys_below(""):
+        (to / key).parent.mkdir(parents=True, exist_ok=True)
+        (to / key).write_bytes(found.get(key, None))
+    return to
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_groups_live(repo, place: Path, seed):
+    chance = random.Random(seed)
+    ranks = chance.choice([1, 2, 3, 5])
+    group, store = saved.random_saved(chance, ranks, ranks), ps.Icechunk(repo)
+    looks = iter(range(2))
+    local = lambda _: fetched(repo, place / str(next(looks))) / "g"  # noqa: E731
+    options = {"servers": chance.choice([None, 2]), "block_bytes": chance.choice([64, 1 << 20])}
+    ps.run(lambda s: saved.live(s, group, store / "g", local), ranks, **options)
+    assert ps.verify(store / "g").is_well
+    steps = ["timestep of saved to g"]
+    saves = [*steps * 2, "checkpoint of saved to g", *steps * 2]
+    assert history(repo) == saves + ["checkpoint 7 of saved to g", "checkpoint 8 of saved to g"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_it_holds_what_a_directory_holds(repo, place: Path, seed):
+    """The same arrays, chunk by chunk, and the same metadata; and it is restarted from, on other
+    ranks."""
+    plan, chance, store = Plan.random(seed), random.Random(seed), ps.Icechunk(repo)
+    writers, readers = chance.randint(1, 4), chance.randint(1, 4)
+    for there in (store / "g", place / "g"):
+        ps.run(lambda s, there=there: save_rows(s, plan, there), writers, sync=False)
+    local = fetched(repo, place / "fetched") / "g"
+    look(plan, local, writers)
+    assert nodes(local) == nodes(place / "g")
+    ps.run(lambda s: restart(s, plan, store / "g", writers), readers)
+    said = ps.verify(store / "g")
+    assert said.is_well and said.compared == said.chunks
+    assert (said.timesteps, said.checkpoints) == (plan.steps, 1)
+    options = {"group": "g", "consolidated": False, "drop_variables": "name"}
+    session = repo.readonly_session("main")
+    with xr.open_zarr(place / "g", drop_variables="name") as expected:
+        xr.testing.assert_identical(xr.open_zarr(session.store, **options).load(), expected.load())
+    assert len(history(repo)) == plan.steps + 1
+
+
+def nodes(path: Path) -> dict[str, object]:
+    """What other programs see, the metadata as values."""
+    files = {name: data for name, data in tree(path).items() if ".penstock" not in name}
+    files = {name: data for name, data in files.items() if not name.endswith(".sums")}
+    return {n: json.loads(d) if n.endswith(".json") else d for n, d in files.items()}
+
+
+def group_at(path) -> ps.Group:
+    memory = ps.Distribution("BLOCK,*", (2,))
+    u = ps.Array("u", (8, 6), "f8", memory=memory, disk=ps.Chunks((3, 4)))
+    return ps.Group("g", [u], path)
+
+
+def full(value: float) -> dict[str, np.ndarray]:
+    return {"u": np.full((4, 6), float(value))}
+
+
+def times(repo) -> list[float]:
+    found = theirs(repo)["g/u"][:, :, :]
+    assert (found == found[:, :1, :1]).all()
+    return found[:, 0, 0].tolist()
+
+
+def test_a_save_whose_commit_fails_is_made_again(repo):
+    """The session knows where it is: after a conflict, after a block that fails, and where it has
+    restarted before."""
+    store = ps.Icechunk(repo)
+    group = group_at(store / "g")
+
+    def meet(s) -> None:
+        """Another program commits."""
+        s.barrier()
+        if s.rank == 0:
+            session = repo.writable_session("main")
+            name = f"other-{len(history(repo))}"
+            zarr.create_group(session.store, path=name)
+            session.commit(name)
+        s.barrier()
+
+    def main(s):
+        for step in (0, 1):
+            s.timestep(group, full(step))
+            s.checkpoint(group, full(step), step=step)
+        with pytest.raises(ps.BusyError), s.commit(store, "late"):
+            s.timestep(group, full(8))
+            meet(s)
+        s.timestep(group, full(2))
+        with pytest.raises(ps.SchemaError, match="ZeroDivisionError"), s.commit(store, "bad"):
+            s.timestep(group, full(8))
+            s.timestep(group, full(9))
+            raise ZeroDivisionError
+        s.timestep(group, full(3))
+        assert s.restart(group, step=0).timesteps == 1
+        with pytest.raises(ps.BusyError), s.commit(store, "late"):
+            s.timestep(group, full(8))
+            meet(s)
+        assert s.restart(group, step=0).step == 0
+        with s.commit(store, "two at once"):
+            s.timestep(group, full(5))
+            s.checkpoint(group, full(5), step=5)
+            s.timestep(group, full(6))
+        assert s.restart(group)["u"].tolist() == full(5)["u"].tolist()
+
+    ps.run(main, 2)
+    assert times(repo) == [0, 5, 6]
+    assert history(repo)[-1] == "two at once"
+    assert ps.verify(store / "g").is_well
+    assert sorted(theirs(repo)["g/checkpoints"]) == ["0", "5"]
+
+
+def test_a_restart_whose_save_fails_drops_later_steps_again(repo):
+    store = ps.Icechunk(repo)
+    group = group_at(store / "g")
+
+    def main(s):
+        s.timestep(group, full(0))
+        s.checkpoint(group, full(0), step=0)
+        for step in (1, 2):
+            s.timestep(group, full(step))
+        assert s.restart(group).timesteps == 1
+        with pytest.raises(ps.SchemaError, match="ZeroDivisionError"), s.commit(store, "bad"):
+            s.timestep(group, full(8))
+            raise ZeroDivisionError
+        s.timestep(group, full(5))
+
+    ps.run(main, 2)
+    assert times(repo) == [0, 5]
+
+
+def test_arrays_of_a_group_are_saved_with_it(repo):
+    store = ps.Icechunk(repo)
+    group = group_at(store / "g")
+
+    def main(s):
+        s.timestep(group, full(0))
+        s.checkpoint(group, full(0), step=5)
+        u = ps.Array("u", (4,), "f8", disk=ps.Chunks((2,)))
+        local = np.zeros(u.local_shape(s.rank))
+        for path in (store / "g", store / "g" / "checkpoints", store / "g" / "checkpoints" / "5"):
+            with pytest.raises(ps.SchemaError):
+                s.write(path, u, local)
+        with pytest.raises(ps.SchemaError, match="saved with its group"):
+            s.write(store / "g", group["u"], np.zeros((1, 1)), region=np.s_[0:1, 0:1])
+
+    ps.run(main, 2)
+    assert len(history(repo)) == 2
+
+
+# ---------------------------------------------------------------------------------------------
 # Killed
 # ---------------------------------------------------------------------------------------------
 
@@ -505,7 +681,7 @@ def chunks(name: str, shape: tuple[int, ...]) -> list[str]:
     return [f"{name}/c" + "".join(f"/{n}" for n in number) for number in numbers]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(30))
 def test_forks_of_drafts_against_a_model(place: Path, seed):
     """Arrays are made, replaced and changed, by forks whose changes come in any order."""
     chance = random.Random(seed)
@@ -525,6 +701,14 @@ def test_forks_of_drafts_against_a_model(place: Path, seed):
             shapes[own] = shape
             for key in [key for key in model if key.startswith(f"{own}/")]:
                 del model[key]
+        elif shapes[own] and chance.random() < 0.4:
+            first, *others = shapes[own]
+            for extent in sorted({chance.randint(1, first), chance.randint(1, 7)}):
+                shapes[own] = (extent, *others)
+                whole.put(f"{own}/zarr.json", metadata(shapes[own]))
+                there = chunks(own, shapes[own])
+                for key in [k for k in model if k.startswith(f"{own}/") and k not in there]:
+                    del model[key]
         keys = chunks(own, shapes[own])
         keys = chance.sample(keys, chance.randint(0, len(keys)))
         forks = chance.randint(1, 3)

@@ -17,6 +17,8 @@ import functools
 import hashlib
 import io
 import itertools
+import json
+import operator
 import os
 import pickle
 import re
@@ -176,10 +178,10 @@ def merge(name: str, changes: Sequence[bytes]) -> None:
     _draft(name).merge(changes)
 
 
-def commit(name: str, words: str) -> None:
-    """Commit a draft, unless its block of calls goes on."""
+def commit(name: str, words: str) -> bool:
+    """Commit a draft, unless its block of calls goes on; whether it is committed."""
     draft = _draft(name)
-    draft.repository.commit(draft, words)
+    return draft.repository.commit(draft, words)
 
 
 def discard(name: str) -> None:
@@ -289,6 +291,17 @@ def _below(key: str, name: str) -> str:
     return f"{key}/{name}" if key else name
 
 
+def _chunk_counts(metadata: bytes) -> list[int]:
+    """How many chunks an array has in each dimension; none where they are not regular, or for a
+    group."""
+    node = json.loads(metadata)
+    grid = node.get("chunk_grid", {})
+    if grid.get("name") != "regular":
+        return []
+    chunks = grid["configuration"]["chunk_shape"]
+    return [-(-extent // chunk) for extent, chunk in zip(node["shape"], chunks, strict=True)]
+
+
 class _Objects:
     """The objects of a session: the metadata of nodes, and chunks."""
 
@@ -304,7 +317,12 @@ class _Objects:
         if not _is_key(key):
             return None
         part = None if extent is None else RangeByteRequest(*extent)
-        found = _wait(self.store.get(key, default_buffer_prototype(), part))
+        try:
+            found = _wait(self.store.get(key, default_buffer_prototype(), part))
+        except Exception:
+            if _wait(self.store.exists(key)):
+                raise
+            return None  # some versions say so where the array is missing, too
         return None if found is None else found.to_bytes()
 
     @_translated
@@ -323,7 +341,7 @@ class _Objects:
 
     @_translated
     def remove(self, key: str) -> None:
-        if _is_key(key):
+        if self.length(key) is not None:
             _wait(self.store.delete(key))
 
     @_translated
@@ -420,16 +438,33 @@ class _Draft:
 
     @_translated
     def put(self, key: str, data: bytes) -> None:
-        if self._nodes is self._whole or not _is_node(key):
+        if not _is_node(key):
             self._whole.put(key, data)
             return
-        is_new = self._whole.length(key) is None
+        former = self._whole.get(key, None)
+        if former is not None:
+            self._remove_beyond(key.rpartition("/")[0], _chunk_counts(former), _chunk_counts(data))
+        if self._nodes is self._whole:
+            self._whole.put(key, data)
+            return
         self._nodes.put(key, data)
-        if is_new:
+        if former is None:
             # A node has an identity, which both must know.
             self._whole.session.merge(self._nodes.session)
         else:
             self._whole.put(key, data)
+
+    def _remove_beyond(self, array: str, former: Sequence[int], new: Sequence[int]) -> None:
+        """Remove the chunks of an array that becomes shorter: it may grow again in this draft."""
+        if len(former) != len(new) or all(map(operator.ge, new, former)):
+            return
+        for key in self.keys_below(array):
+            chunk = _CHUNK.fullmatch(key)
+            if chunk is None or chunk[1] != (array or None):
+                continue
+            numbers = [int(number) for number in chunk[2].split("/")[1:]]
+            if any(map(operator.ge, numbers, new)):
+                self.remove(key)
 
     def remove(self, key: str) -> None:
         self._whole.remove(key)
@@ -544,17 +579,18 @@ class _Repository:
                 block.draft = draft
             return draft.name
 
-    def commit(self, draft: _Draft, words: str) -> None:
+    def commit(self, draft: _Draft, words: str) -> bool:
         with self._lock:
             block = self.block
             message = words
             if block and block.draft is draft:
                 if not block.is_ending:
-                    return
+                    return False
                 message = block.message
             self.drafts.pop(draft.name, None)
             snapshot = draft.commit(message)
             self._last = self._opened({"snapshot_id": snapshot})
+            return True
 
     def discard(self, draft: _Draft) -> None:
         with self._lock:

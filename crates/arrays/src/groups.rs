@@ -65,7 +65,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use penstock_bucket::is_url;
+use penstock_bucket::{is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 use serde_json::Value;
@@ -93,6 +93,7 @@ use crate::fs::ops;
 use crate::fs::temporary::{Temporary, nonce, remove_remains_of};
 use crate::schema::ArraySchema;
 use crate::write::checks::{check_not_in_checkpoints, resolve};
+use crate::write::make_groups;
 
 /// A group that is open to be saved to. Dropped, it is free for others.
 pub trait Group: Timesteps + Checkpoints + Send {
@@ -271,6 +272,9 @@ impl ZarrGroup {
         }
         let store = Box::new(Objects::lease(path)?);
         check_not_in_checkpoints(path)?;
+        if let Some(above) = path.parent().filter(|_| is_in_repository(path)) {
+            make_groups(above)?;
+        }
         if Node::read(path)?.is_none() {
             let mut json = zarr::group_json();
             json["attributes"] = Value::Object(declared.attributes.clone());

@@ -42,6 +42,7 @@ mod update;
 
 pub(crate) use copy_target::{CopyTarget, Goal, Slab, TreeNode};
 pub(crate) use dataset::{FileArray, FileGoal, FileGroup, FileObject};
+pub(crate) use drafted::make_groups;
 pub(crate) use lease::Lease;
 pub use pending::{Keys, Leftover, Pending};
 pub(crate) use place::lock_group;

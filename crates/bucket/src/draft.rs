@@ -28,8 +28,8 @@ use futures::stream::{self, BoxStream, StreamExt};
 use object_store::path::Path as Key;
 use object_store::{
     Attributes, CopyOptions, Error as Failure, GetOptions, GetRange, GetResult, GetResultPayload,
-    ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions,
-    PutMode, PutPayload, PutResult, Result as Answer,
+    ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions,
+    PutPayload, PutResult, Result as Answer,
 };
 use penstock_engine::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -93,8 +93,9 @@ pub trait Repositories: Send + Sync {
     /// Merges the changes of forks into a draft.
     fn merge(&self, draft: &str, changes: &[Vec<u8>]) -> Result<()>;
 
-    /// Commits a draft. `what` says in words what it changes.
-    fn commit(&self, draft: &str, what: &str) -> Result<()>;
+    /// Commits a draft, and gives true; or keeps it for more calls. `what` says in words what a call
+    /// has changed.
+    fn commit(&self, draft: &str, what: &str) -> Result<bool>;
 
     /// Gives up a draft.
     fn discard(&self, draft: &str);
@@ -170,6 +171,11 @@ impl Draft {
         Ok(Some((Self { name, is_over }, path)))
     }
 
+    /// The name, which no other draft of this process has.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Merges the changes of forks.
     ///
     /// # Errors
@@ -181,11 +187,12 @@ impl Draft {
         }
     }
 
-    /// Commits the draft. `what` says in words what it changes.
+    /// Commits the draft, and gives true; or leaves it for more calls that are committed together.
+    /// `what` says in words what a call has changed.
     ///
     /// # Errors
     /// [`Kind::Busy`] when another program has committed meanwhile; the error of the repository.
-    pub fn commit(mut self, what: &str) -> Result<()> {
+    pub fn commit(mut self, what: &str) -> Result<bool> {
         self.is_over = true;
         lent()?.commit(&self.name, what)
     }
@@ -238,9 +245,7 @@ impl ObjectStore for StateStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Answer<PutResult> {
-        if options.mode == PutMode::Create
-            && self.0.length(key.as_ref()).map_err(told)?.is_some()
-        {
+        if options.mode == PutMode::Create && self.0.length(key.as_ref()).map_err(told)?.is_some() {
             return Err(Failure::AlreadyExists {
                 path: key.to_string(),
                 source: "there is an object".into(),
@@ -276,7 +281,10 @@ impl ObjectStore for StateStore {
                 (bytes, range)
             }
             (false, Some(GetRange::Bounded(range))) => {
-                let bytes = self.0.get(key.as_ref(), Some(range.clone())).map_err(told)?;
+                let bytes = self
+                    .0
+                    .get(key.as_ref(), Some(range.clone()))
+                    .map_err(told)?;
                 (bytes.ok_or_else(missing)?, range)
             }
             (false, Some(_)) => return Err(not_done("a read of an open range")),

@@ -41,4 +41,4 @@ mod url;
 
 pub use draft::{Draft, Fork};
 pub use place::{Place, Version};
-pub use url::{bucket_of, is_in_repository, is_url, key_of};
+pub use url::{bucket_of, committed, is_in_repository, is_url, key_of};

@@ -1,6 +1,6 @@
 //! URLs of buckets: `scheme://bucket/key`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The scheme of repositories.
 const REPOSITORY: &str = "icechunk";
@@ -81,6 +81,14 @@ pub fn bucket_of(path: &Path) -> Option<&str> {
         false => None,
     };
     Some(&url.bucket[..end.unwrap_or(url.bucket.len())])
+}
+
+/// The path as it is, but for one in a draft of a repository: the same in the repository.
+pub fn committed(path: &Path) -> PathBuf {
+    match (bucket_of(path), key_of(path)) {
+        (Some(bucket), Some(key)) if is_in_repository(path) => Path::new(bucket).join(key),
+        _ => path.to_path_buf(),
+    }
 }
 
 /// The key of a URL's place in its bucket.

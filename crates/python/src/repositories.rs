@@ -24,9 +24,7 @@ impl Lent {
     ) -> Result<T> {
         Python::attach(|py| {
             let module = py.import(intern!(py, "penstock._icechunk"));
-            module
-                .and_then(call)
-                .map_err(|e| error_of(py, &e, doing))
+            module.and_then(call).map_err(|e| error_of(py, &e, doing))
         })
     }
 }
@@ -59,14 +57,15 @@ impl Repositories for Lent {
         })
     }
 
-    fn commit(&self, draft: &str, what: &str) -> Result<()> {
+    fn commit(&self, draft: &str, what: &str) -> Result<bool> {
         Self::call("committing", |module| {
-            module.call_method1("commit", (draft, what)).map(drop)
+            module.call_method1("commit", (draft, what))?.extract()
         })
     }
 
     fn discard(&self, draft: &str) {
-        let discard = |module: Bound<'_, PyModule>| module.call_method1("discard", (draft,)).map(drop);
+        let discard =
+            |module: Bound<'_, PyModule>| module.call_method1("discard", (draft,)).map(drop);
         let _ = Self::call("giving up a draft", discard); // nobody sees it in any case
     }
 }
@@ -131,7 +130,9 @@ impl State for PyState {
     }
 
     fn remove(&self, key: &str) -> Result<()> {
-        self.call("removing", |state| state.call_method1("remove", (key,)).map(drop))
+        self.call("removing", |state| {
+            state.call_method1("remove", (key,)).map(drop)
+        })
     }
 
     fn remove_below(&self, key: &str) -> Result<()> {
@@ -158,6 +159,8 @@ impl State for PyState {
     }
 
     fn bytes(&self) -> Result<Vec<u8>> {
-        self.call("lending", |state| Ok(bytes_of(&state.call_method0("bytes")?)?.to_vec()))
+        self.call("lending", |state| {
+            Ok(bytes_of(&state.call_method0("bytes")?)?.to_vec())
+        })
     }
 }

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use penstock_bucket::committed;
 use penstock_layout::DiskSchema;
 
-use super::cursor::SharedCursor;
+use super::cursor::{CursorUndo, SharedCursor};
 use super::settings::Settings;
 use crate::write::Updatable;
 
@@ -28,6 +29,8 @@ pub(super) struct Desk {
     pub(super) settings: Settings,
     /// The session's position in each group.
     cursors: Mutex<HashMap<PathBuf, SharedCursor>>,
+    /// What may have to be undone, with the drafts of repositories in which it was done.
+    kept: Mutex<Vec<(String, CursorUndo)>>,
     /// The open arrays, by their numbers.
     open: Mutex<BTreeMap<u64, OpenFile>>,
 }
@@ -37,14 +40,37 @@ impl Desk {
         Self {
             settings,
             cursors: Mutex::default(),
+            kept: Mutex::default(),
             open: Mutex::default(),
         }
     }
 
-    /// The session's position in the group at `path`.
+    /// The session's position in the group at `path`; of a draft, that in its repository.
     pub(super) fn cursor(&self, path: &Path) -> SharedCursor {
         let mut cursors = self.cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        cursors.entry(path.to_path_buf()).or_default().clone()
+        cursors.entry(committed(path)).or_default().clone()
+    }
+
+    /// Keeps what may have to be undone of a call to a draft that is not committed yet.
+    pub(super) fn keep(&self, draft: &str, undo: CursorUndo) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push((draft.to_string(), undo));
+    }
+
+    /// Undoes what calls to other drafts than this one have done, which were given up.
+    pub(super) fn undo_all_but(&self, draft: &str) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let (own, others) = kept.drain(..).partition(|(name, _)| name == draft);
+        *kept = own;
+        let others: Vec<(String, CursorUndo)> = others;
+        let latest_first = others.into_iter().rev();
+        latest_first.for_each(|(_, undo)| undo.undo_later());
+    }
+
+    /// Forgets what calls to a draft have done: the draft is committed.
+    pub(super) fn forget(&self, draft: &str) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|(name, _)| name != draft);
     }
 
     /// The open arrays.

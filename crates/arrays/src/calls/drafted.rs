@@ -5,13 +5,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_bucket::{Draft, is_in_repository, key_of};
+use penstock_bucket::{Draft, committed, is_in_repository, key_of};
 use penstock_engine::encoding::decode;
 use penstock_engine::{Decision, Director, Error, Kind, RankParts, Result, Tally, Traffic};
 
 use serde::{Deserialize, Serialize};
 
 use super::ask::Ask;
+use super::cursor::CursorUndo;
 use super::desk::Desk;
 use super::errand::{AnyErrand, Direction, Errand, Saying, Topic};
 use super::session::Session;
@@ -88,6 +89,7 @@ struct DraftCall {
     director: Box<dyn Director + Send>,
     /// What the commit says.
     words: String,
+    undo: CursorUndo,
 }
 
 impl Director for DraftDirector {
@@ -96,23 +98,33 @@ impl Director for DraftDirector {
         let mut errand = self.errand.take().ok_or_else(twice)?;
         let mut words = errand.words();
         let path = errand.written().ok_or_else(twice)?;
-        let (draft, of_draft) = Draft::begin(path)?.ok_or_else(twice)?;
-        *path = of_draft;
         if let Some(key) = key_of(path).filter(|key| !key.is_empty()) {
             words += &format!(" to {key}");
         }
+        let (draft, of_draft) = Draft::begin(path)?.ok_or_else(twice)?;
+        self.desk.undo_all_but(draft.name());
+        let undo = CursorUndo::new(self.desk.cursor(path));
+        *path = of_draft;
         let mut director = errand.director(&self.desk);
-        let decision = director.prepare(parts)?;
-        if matches!(decision, Decision::Tell(_)) {
-            draft.commit(&words)?;
-            return Ok(decision);
+        match director.prepare(parts) {
+            Err(error) => {
+                undo.undo();
+                Err(in_repository(error))
+            }
+            Ok(Decision::Tell(answer)) => {
+                self.commit(draft, &words, undo)?;
+                Ok(Decision::Tell(answer))
+            }
+            Ok(decision) => {
+                self.call = Some(DraftCall {
+                    draft,
+                    director,
+                    words,
+                    undo,
+                });
+                Ok(decision)
+            }
         }
-        self.call = Some(DraftCall {
-            draft,
-            director,
-            words,
-        });
-        Ok(decision)
     }
 
     /// What the director puts at the end counts more than what forks have of the same objects.
@@ -124,8 +136,41 @@ impl Director for DraftDirector {
             call.draft.merge(&std::mem::take(&mut done.changes))?;
             Ok(done)
         });
-        let moved = call.director.conclude(merged)?;
-        call.draft.commit(&call.words)?;
-        Ok(moved)
+        match call.director.conclude(merged) {
+            Err(error) => {
+                call.undo.undo();
+                Err(in_repository(error))
+            }
+            Ok(moved) => {
+                self.commit(call.draft, &call.words, call.undo)?;
+                Ok(moved)
+            }
+        }
+    }
+}
+
+impl DraftDirector {
+    /// Commits a draft, or keeps what may have to be undone if more calls write to it.
+    fn commit(&self, draft: Draft, words: &str, undo: CursorUndo) -> Result<()> {
+        let name = draft.name().to_string();
+        match draft.commit(words) {
+            Ok(true) => self.desk.forget(&name),
+            Ok(false) => self.desk.keep(&name, undo),
+            Err(error) => {
+                undo.undo();
+                self.desk.undo_all_but("");
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The error, at the path that the caller knows.
+fn in_repository(error: Error) -> Error {
+    let path = error.path.as_deref().map(Path::new).map(committed);
+    match path {
+        Some(path) => error.at(&path),
+        None => error,
     }
 }

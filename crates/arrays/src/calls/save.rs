@@ -255,6 +255,20 @@ impl Errand for SaveErrand {
         vec![&mut self.group.path]
     }
 
+    fn written(&mut self) -> Option<&mut PathBuf> {
+        Some(&mut self.group.path)
+    }
+
+    fn words(&self) -> String {
+        let what = match &self.save {
+            Save::Timestep(_) => "timestep".to_string(),
+            Save::Checkpoint { step, .. } => step.map_or("checkpoint".to_string(), |step| {
+                format!("checkpoint {step}")
+            }),
+        };
+        format!("{what} of {}", self.group.name)
+    }
+
     fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         Box::new(SaveDirector {
             cursor: desk.cursor(&self.group.path),

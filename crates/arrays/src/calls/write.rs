@@ -232,7 +232,11 @@ impl Errand for WriteErrand {
     }
 
     fn words(&self) -> String {
-        let part = if self.array.is_region() { "a part of " } else { "" };
+        let part = if self.array.is_region() {
+            "a part of "
+        } else {
+            ""
+        };
         format!("write {part}{}", self.array.schema.name)
     }
 

@@ -55,6 +55,8 @@ impl Checkpoints for ZarrGroup {
                 spread.mark(&mut json)?;
             }
             let form = ChunkForm::of_new(array, &json, &directory.join("zarr.json"))?;
+            self.store
+                .announce(&[(directory.join("zarr.json"), json.clone())])?;
             metadata.insert(array.name.clone(), json);
             let spread = spread.clone().map(|new| self.beside(&array.name, new));
             let location = Location {

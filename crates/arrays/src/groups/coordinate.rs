@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use crc32c::crc32c;
+use penstock_bucket::is_in_repository;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::Edges;
 use penstock_layout::exact;
@@ -120,6 +121,10 @@ impl Coordinate {
         let directory = group.join(&self.name);
         make_directory(&directory)?;
         let mut made = vec![directory.clone()];
+        let place = directory.join("zarr.json");
+        if is_in_repository(&place) {
+            files::write_json(&place, &self.json()?)?; // it takes no chunk of an unknown array
+        }
         if !self.shape.contains(&0) {
             let chunk = directory.join(self.key());
             let below = chunk.ancestors().skip(1);
@@ -133,7 +138,6 @@ impl Coordinate {
             made.push(chunk);
         }
         // The metadata come last: an array without metadata does not exist.
-        let place = directory.join("zarr.json");
         files::write_json(&place, &self.json()?)?;
         made.push(place);
         Ok(made)

@@ -18,6 +18,9 @@
 //!     .penstock              the lease of the save that is under way
 //! ```
 //!
+//! In a repository all of this is a draft, and a commit makes the change: there is no lease, and the
+//! metadata of arrays come before their chunks.
+//!
 //! A writer that slept, and whose lease another one has taken over, does no harm: its chunks, its
 //! record and its checkpoint find another object in their place, and the save fails.
 
@@ -48,7 +51,8 @@ const ABSENT: &str = "--------";
 pub(super) struct Objects {
     path: PathBuf,
     home: Place,
-    lease: Lease,
+    /// None in a repository.
+    lease: Option<Lease>,
     /// The record that is there, and the group's metadata as they were when they were held.
     record: Option<Version>,
     metadata: Option<Version>,
@@ -65,8 +69,11 @@ impl Objects {
     pub(super) fn lease(path: &Path) -> Result<Self> {
         let home = Place::at(path)?;
         home.check_writable()?;
-        let lease = Lease::take(&Place::at(&record::directory(path))?);
-        let lease = lease.map_err(|error| error.at(path))?;
+        let lease = match home.is_in_repository() {
+            true => None,
+            false => Some(Lease::take(&Place::at(&record::directory(path))?)),
+        };
+        let lease = lease.transpose().map_err(|error| error.at(path))?;
         // What is there is read after the lease: nobody else replaces it now.
         let record = Place::at(&record::object(path))?.read()?;
         Ok(Self {
@@ -77,6 +84,11 @@ impl Objects {
             metadata: None,
             sums: Map::new(),
         })
+    }
+
+    fn check_lease(&self) -> Result<()> {
+        let kept = self.lease.as_ref().map_or(Ok(()), Lease::check);
+        kept.map_err(|error| error.at(&self.path))
     }
 
     fn busy(&self) -> Error {
@@ -101,11 +113,19 @@ impl GroupStore for Objects {
         Ok(())
     }
 
+    fn announce(&mut self, own: &[(PathBuf, Value)]) -> Result<()> {
+        match self.home.is_in_repository() {
+            true => write_all(own),
+            false => Ok(()),
+        }
+    }
+
     fn stage(&mut self, change: &Change, _: Vec<PathBuf>) -> Result<()> {
         if let Commit::Record(record) = &change.commit
             && let Some(last) = record["timesteps"].as_u64().and_then(|n| n.checked_sub(1))
             && !self.sums.is_empty()
         {
+            self.announce(&[(record::object(&self.path), record::in_array(record))])?;
             let text = json::line(&Value::Object(std::mem::take(&mut self.sums)));
             files::write(
                 &timestep_sums_object(&self.path, last),
@@ -116,7 +136,7 @@ impl GroupStore for Objects {
     }
 
     fn show(&mut self, change: &Change) -> Result<bool> {
-        self.lease.check().map_err(|error| error.at(&self.path))?;
+        self.check_lease()?;
         match &change.commit {
             Commit::Nothing => {}
             Commit::Record(json) => {
@@ -143,8 +163,7 @@ impl GroupStore for Objects {
     }
 
     fn follow(&mut self, change: &Change) -> Result<()> {
-        let mut own = change.own.iter();
-        own.try_for_each(|(place, json)| files::write_json(place, json))
+        write_all(&change.own)
     }
 
     fn write_number(&mut self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>> {
@@ -173,7 +192,7 @@ impl GroupStore for Objects {
     /// that has lost its lease removes nothing, since it may be the other one's.
     fn remove_leftovers(&mut self, _: &[String]) -> Result<()> {
         self.sums = Map::new();
-        self.lease.check().map_err(|error| error.at(&self.path))?;
+        self.check_lease()?;
         let all = checkpoints(&self.path);
         for name in files::directories_in(&all)? {
             let place = all.join(name);
@@ -210,9 +229,9 @@ impl GroupStore for Objects {
             .map(|(name, sums)| (name.as_str(), text_of(sums)))
             .collect();
         let text = json::line(&json!(known));
-        files::write(&checkpoint_sums_object(new), &text_chunk(&[text]))?;
         let array = new.join(record::HIDDEN).join("zarr.json");
         files::write_json(&array, &record::array_of_texts(1, json!({})))?;
+        files::write(&checkpoint_sums_object(new), &text_chunk(&[text]))?;
         Ok(Vec::new())
     }
 
@@ -220,6 +239,12 @@ impl GroupStore for Objects {
         Place::at(&checkpoint.join("zarr.json"))?.remove()?;
         files::remove_if_there(checkpoint)
     }
+}
+
+/// Puts the metadata of arrays.
+fn write_all(metadata: &[(PathBuf, Value)]) -> Result<()> {
+    let mut all = metadata.iter();
+    all.try_for_each(|(place, json)| files::write_json(place, json))
 }
 
 /// The object with the checksums of a timestep, in a group in a bucket.

@@ -64,6 +64,13 @@ pub(super) trait GroupStore: Send {
     /// [`penstock_engine::Kind::Busy`].
     fn hold_metadata(&mut self) -> Result<()>;
 
+    /// Says which metadata arrays will have before their chunks are written: a repository takes
+    /// chunks only of arrays that it knows, within their extents.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn announce(&mut self, own: &[(PathBuf, Value)]) -> Result<()>;
+
     /// Makes a change ready: all that takes space is stored, and what was stored before, `made`
     /// among it, is on stable storage.
     ///
@@ -180,6 +187,10 @@ impl GroupStore for Directory {
     fn hold_metadata(&mut self) -> Result<()> {
         self.metadata_lock = None;
         self.metadata_lock = Some(lock_group(&self.path)?);
+        Ok(())
+    }
+
+    fn announce(&mut self, _: &[(PathBuf, Value)]) -> Result<()> {
         Ok(())
     }
 

@@ -38,6 +38,8 @@ pub(super) struct Objects {
     chunks: Chunks,
     /// The place of the array.
     home: Place,
+    /// The changes of a fork of a repository, once a medium that writes is finished.
+    changes: OnceLock<Vec<u8>>,
 }
 
 impl Objects {
@@ -49,7 +51,12 @@ impl Objects {
             Some(fork) => Place::in_fork(directory, fork)?,
             None => Place::at(directory)?,
         };
-        Ok(Self { chunks, home })
+        let changes = OnceLock::new();
+        Ok(Self {
+            chunks,
+            home,
+            changes,
+        })
     }
 
     /// The place of a chunk.
@@ -117,6 +124,18 @@ impl Objects {
         }
     }
 
+    /// Ends the writes. A service answers a put when the object is on stable storage.
+    fn finish(&self) -> Result<()> {
+        let changes = self.home.changes()?;
+        let _ = self.changes.set(changes); // a medium is finished once
+        Ok(())
+    }
+
+    /// The changes of a fork of a repository.
+    fn changes(&self) -> Vec<u8> {
+        self.changes.get().cloned().unwrap_or_default()
+    }
+
     /// Encodes and puts a chunk.
     fn write(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<()> {
         let encoded = self.encode(layout, object, data)?;
@@ -155,18 +174,11 @@ fn put_block(chunks: &Chunks, block: &Block, data: &[u8], whole: &mut [u8]) {
 pub(super) struct Writer {
     objects: Objects,
     layout: Layout,
-    /// The changes of a fork of a repository, once the medium is finished.
-    changes: OnceLock<Vec<u8>>,
 }
 
 impl Writer {
     pub(super) fn new(objects: Objects, layout: Layout) -> Self {
-        let changes = OnceLock::new();
-        Self {
-            objects,
-            layout,
-            changes,
-        }
+        Self { objects, layout }
     }
 }
 
@@ -206,11 +218,8 @@ impl Medium for Writer {
         Err(no_parts("reading"))
     }
 
-    /// A service answers a put when the object is on stable storage.
     fn finish(&self, _: bool) -> Result<()> {
-        let changes = self.objects.home.changes()?;
-        let _ = self.changes.set(changes); // a medium is finished once
-        Ok(())
+        self.objects.finish()
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
@@ -218,7 +227,7 @@ impl Medium for Writer {
     }
 
     fn changes(&self) -> Vec<u8> {
-        self.changes.get().cloned().unwrap_or_default()
+        self.objects.changes()
     }
 }
 
@@ -292,11 +301,15 @@ impl Medium for Grower {
     }
 
     fn finish(&self, _: bool) -> Result<()> {
-        Ok(())
+        self.objects.finish()
     }
 
     fn sums(&self) -> Vec<(u64, u32)> {
         Vec::new()
+    }
+
+    fn changes(&self) -> Vec<u8> {
+        self.objects.changes()
     }
 }
 
