@@ -21,7 +21,9 @@ def test_the_page(tmp_path, monkeypatch):
     names = {"__name__": "page"}
     exec(compile("\n".join(BLOCKS), "docs/icechunk.md", "exec"), names)
     expected = np.repeat([0.0, 1.0, 2.0], 10)
-    found = zarr.open_group(names["repository"].readonly_session("main").store, mode="r")["fields/u"]
+    found = zarr.open_group(names["repository"].readonly_session("main").store, mode="r")[
+        "fields/u"
+    ]
     assert zarr.open_group("fields.zarr")["u"][:, 0].tolist() == expected.tolist()
     expected[::10] -= 1
     assert found[:, 0].tolist() == expected.tolist()

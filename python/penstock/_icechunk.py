@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 OPEN_TRIES_MAX = 20
 OPEN_PAUSE_SECONDS = 0.1
-"""How often, and after which pauses, a rank tries to open a repository that others may be making."""
+"""How often, and after which pauses, a rank opens a repository that others may be making."""
 
 _NODE = "zarr.json"
 _CHUNK = re.compile(r"(?:(.+)/)?c((?:/\d+)*)")
@@ -164,7 +164,8 @@ def fork(data: bytes) -> _State:
             return _Fork(nodes, whole)
         return _Committed(sessions)
     except (pickle.UnpicklingError, ValueError, TypeError, AttributeError, EOFError) as error:
-        raise _error(IoError, f"another process has given no state of a repository: {error}")
+        cause = f"another process has given no state of a repository: {error}"
+        raise _error(IoError, cause) from error
 
 
 def begin(name: str) -> str:
@@ -252,7 +253,10 @@ class _SessionUnpickler(pickle.Unpickler):
     """Takes nothing but sessions out of bytes."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in [("icechunk.session", "ForkSession"), ("icechunk.session", "Session")]:
+        if (module, name) not in [
+            ("icechunk.session", "ForkSession"),
+            ("icechunk.session", "Session"),
+        ]:
             raise pickle.UnpicklingError(f"{module}.{name} is no session")
         return super().find_class(module, name)
 
@@ -275,7 +279,7 @@ class _State(Protocol):
     def remove_below(self, key: str) -> None: ...
     def keys_below(self, key: str) -> list[str]: ...
     def directories(self, key: str) -> list[str]: ...
-    def bytes(self) -> bytes: ...
+    def copied(self) -> bytes: ...
 
 
 def _is_node(key: str) -> bool:
@@ -329,7 +333,8 @@ class _Objects:
     def length(self, key: str) -> int | None:
         if not _is_key(key) or not _wait(self.store.exists(key)):
             return None
-        return _wait(self.store.getsize(key))
+        size: int = _wait(self.store.getsize(key))
+        return size
 
     @_translated
     def put(self, key: str, data: bytes) -> None:
@@ -371,7 +376,7 @@ class _Committed(_Objects):
         self.is_shared = is_shared
 
     @_translated
-    def bytes(self) -> bytes:
+    def copied(self) -> bytes:
         return pickle.dumps(self.session) if self.is_shared else b""
 
 
@@ -411,7 +416,7 @@ class _Fork:
         return self._whole.directories(key)
 
     @_translated
-    def bytes(self) -> bytes:
+    def copied(self) -> bytes:
         return pickle.dumps(self._nodes.session)
 
 
@@ -423,7 +428,7 @@ class _Draft:
         self.name = self.id = name
         self.is_shared = repository.is_shared
         self.base = repository.repo.writable_session(repository.branch)
-        self.snapshot = self.base.snapshot_id
+        self.snapshot: str = self.base.snapshot_id
         if self.is_shared:
             self._whole = _Objects(self.base.fork())
             self._nodes = _Objects(self.base.fork())
@@ -479,7 +484,7 @@ class _Draft:
         return self._whole.directories(key)
 
     @_translated
-    def bytes(self) -> bytes:
+    def copied(self) -> bytes:
         if not self.is_shared:
             return b""
         return pickle.dumps((self._nodes.session, self._whole.session))
@@ -499,13 +504,14 @@ class _Draft:
         if not self.base.has_uncommitted_changes:
             return self.snapshot
         try:
-            return self.base.commit(message)
+            snapshot: str = self.base.commit(message)
         except icechunk.ConflictError as error:
             cause = (
                 f"another program has committed to branch {self.repository.branch!r} meanwhile: "
                 "nothing of this is there; make the calls again"
             )
             raise _error(BusyError, cause) from error
+        return snapshot
 
 
 class _Block:
@@ -610,9 +616,7 @@ def _is_shared(storage: icechunk.Storage) -> bool:
     return re.search("in-?memory", repr(storage), re.IGNORECASE) is None
 
 
-def _repository(
-    repo: object, branch: str, tag: str | None, snapshot: str | None
-) -> _Repository:
+def _repository(repo: object, branch: str, tag: str | None, snapshot: str | None) -> _Repository:
     """The repository of a store: the one that this process has, if it has it."""
     try:
         import icechunk

@@ -14,8 +14,8 @@ import numpy as np
 
 from penstock import _core, _icechunk
 from penstock._errors import Error, schema_error, shown, type_name
-from penstock._icechunk import Icechunk, IcechunkPath
 from penstock._group import Group, State
+from penstock._icechunk import Icechunk, IcechunkPath
 from penstock._json import attributes
 from penstock._local import new_parts, parts_of
 from penstock._mpi import join

@@ -5,20 +5,28 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 from pathlib import Path
 
 import numpy as np
 import pytest
+import saved
 import zarr
 from buckets import BUCKET, Service, environment, service
+from conformance import random_case, read, write
 from helpers import same_bits, values
 from mpi4py import MPI
-from mpihelpers import assert_fails
+from mpihelpers import TRANSPORTS, assert_fails
+from rows import Plan, look, restart
+from rows import save as save_rows
+from test_mpi_conformance import open_session
 
 import penstock as ps
 
 icechunk = pytest.importorskip("icechunk")
+
+from penstock import _icechunk  # noqa: E402
 
 COMM = MPI.COMM_WORLD
 SHAPE = (13, 6, 5)
@@ -188,3 +196,64 @@ def test_memory_is_of_one_process():
         else:
             with pytest.raises(ps.UnsupportedError, match="one process"):
                 s.write(store, u, local)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("seed", range(4))
+def test_any_array_of_any_distribution(mpi, storage, transport, seed):
+    chance = random.Random(f"{mpi.size} {seed}")
+    case = random_case(chance, mpi.size, mpi.size)
+    while not (case.disk is None or isinstance(case.disk, ps.Chunks)):
+        case = random_case(chance, mpi.size, mpi.size)
+    store, servers = ps.Icechunk(storage), chance.choice([None, "one", "all"])
+    with open_session(mpi, transport, servers, block_bytes=64) as s:
+        write(s, case, store / "a")
+        assert same_bits(theirs(storage)["a/u"][...], case.stored(mpi.size))
+        read(s, case, store / "a", mpi.size)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_parts(mpi, storage, seed):
+    chance = random.Random(f"{mpi.size} {seed} parts")
+    case = saved.random_part_case(chance, mpi.size)
+    while not isinstance(case.disk, ps.Chunks):
+        case = saved.random_part_case(chance, mpi.size)
+    with ps.Session(mpi, servers=mpi.size, block_bytes=chance.choice([16, 4096])) as s:
+        saved.change_parts(s, case, random.Random(seed), ps.Icechunk(storage) / "u")
+
+
+def fetched(storage, to: Path) -> Path:
+    """A directory with all objects of the last snapshot."""
+    store = ps.Icechunk(storage)
+    os.fspath(store)  # it looks for the last snapshot
+    found = _icechunk.state(store._repository.name)
+    for key in found.keys_below(""):
+        (to / key).parent.mkdir(parents=True, exist_ok=True)
+        (to / key).write_bytes(found.get(key, None))
+    return to
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_groups_live(mpi, place: Path, storage, seed):
+    group = saved.random_saved(random.Random(f"{mpi.size} {seed}"), mpi.size, mpi.size)
+    store, looks = ps.Icechunk(storage), iter(range(2))
+    local = lambda _: fetched(storage, place / str(next(looks))) / "g"  # noqa: E731
+    with ps.Session(mpi, servers=mpi.size) as s:
+        saved.live(s, group, store / "g", local)
+        if s.rank == 0:
+            assert ps.verify(store / "g").is_well
+            assert len(history(storage)) == 7
+        s.barrier()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_of_rows(mpi, place: Path, storage, seed):
+    plan, store = Plan.random(seed), ps.Icechunk(storage)
+    with ps.Session(mpi, servers=mpi.size) as s:
+        with s.commit(store, "all at once"):
+            save_rows(s, plan, store / "g")
+        if s.rank == 0:
+            look(plan, fetched(storage, place / "fetched") / "g", mpi.size)
+            assert history(storage) == ["all at once"]
+        s.barrier()
+        restart(s, plan, store / "g", mpi.size)

@@ -15,6 +15,8 @@
 //! | `write`, `read` | one array, at once or split |
 //! | [`save`] | timesteps and checkpoints of groups |
 //! | `restart` | finds a checkpoint and reads it |
+//! | `drafted` | makes a draft and a commit of each call that writes to a repository |
+//! | `commit` | makes one commit of several calls |
 //! | [`office`] | the calls that servers that stand direct |
 //! | [`meter`] | what counts these calls |
 //! | `hello` | the first words that ranks of an MPI job exchange |
@@ -29,6 +31,7 @@
 
 pub mod array;
 pub mod ask;
+mod commit;
 pub mod copy;
 mod cursor;
 mod desk;

@@ -93,8 +93,8 @@ pub trait Repositories: Send + Sync {
     /// Merges the changes of forks into a draft.
     fn merge(&self, draft: &str, changes: &[Vec<u8>]) -> Result<()>;
 
-    /// Commits a draft, and gives true; or keeps it for more calls. `what` says in words what a call
-    /// has changed.
+    /// Commits a draft, and gives true; or keeps it for more calls. `what` says in words what a
+    /// call has changed.
     fn commit(&self, draft: &str, what: &str) -> Result<bool>;
 
     /// Gives up a draft.

@@ -160,7 +160,7 @@ impl State for PyState {
 
     fn bytes(&self) -> Result<Vec<u8>> {
         self.call("lending", |state| {
-            Ok(bytes_of(&state.call_method0("bytes")?)?.to_vec())
+            Ok(bytes_of(&state.call_method0("copied")?)?.to_vec())
         })
     }
 }

@@ -2,20 +2,15 @@
 //!
 //! The director of the call itself works on the draft's paths, and need not know of drafts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use penstock_bucket::{Draft, committed, is_in_repository, key_of};
-use penstock_engine::encoding::decode;
 use penstock_engine::{Decision, Director, Error, Kind, RankParts, Result, Tally, Traffic};
 
-use serde::{Deserialize, Serialize};
-
-use super::ask::Ask;
 use super::cursor::CursorUndo;
 use super::desk::Desk;
-use super::errand::{AnyErrand, Direction, Errand, Saying, Topic};
-use super::session::Session;
+use super::errand::AnyErrand;
 
 /// The director of an errand on the node of rank 0.
 pub(super) fn director(
@@ -38,49 +33,6 @@ struct DraftDirector {
     errand: Option<Box<dyn AnyErrand>>,
     desk: Arc<Desk>,
     call: Option<DraftCall>,
-}
-
-/// The errand of the commit of a draft that several calls have written.
-#[derive(Serialize, Deserialize)]
-pub(super) struct CommitErrand {
-    path: PathBuf,
-}
-
-impl Errand for CommitErrand {
-    fn topic(&self) -> Topic {
-        Topic::Commit
-    }
-
-    fn paths(&mut self) -> Vec<&mut PathBuf> {
-        vec![&mut self.path]
-    }
-
-    fn written(&mut self) -> Option<&mut PathBuf> {
-        Some(&mut self.path)
-    }
-
-    fn director(self, _desk: &Arc<Desk>) -> Box<dyn Director + Send> {
-        Box::new(Saying::new(|| Ok(())))
-    }
-}
-
-impl Session {
-    /// Commits what calls have written to the repository in which `path` is a place, if it keeps
-    /// the commits of calls back.
-    ///
-    /// # Errors
-    /// The same on all ranks: [`Kind::Busy`] when another program has committed meanwhile; the
-    /// error of the repository. What was written is then given up.
-    ///
-    /// # Collective
-    /// Over all clients.
-    pub fn commit(&self, path: &Path) -> Result<()> {
-        let errand = CommitErrand {
-            path: path.to_path_buf(),
-        };
-        let verdict = self.call(Ask::Commit(path.into()), None, Direction::of(errand))?;
-        decode(&verdict.answer)
-    }
 }
 
 /// A call that writes to a draft.

@@ -25,8 +25,8 @@ use penstock_machines::{DeviceId, Medium, Node, Opener};
 use penstock_net::shared::Shared;
 
 use super::ask::Ask;
+use super::commit::CommitErrand;
 use super::desk::Desk;
-use super::drafted::CommitErrand;
 use super::errand::{AnyErrand, Close, Meet, Topic, heard};
 use super::meter::{CallMeter, CountedCall};
 use super::open_array::{OpenErrand, OrderErrand, TogetherErrand};

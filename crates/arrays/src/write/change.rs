@@ -24,8 +24,9 @@ use penstock_bucket::{is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 
-use super::checks::{check_not_saved, is_in_group, resolve, same_file_system};
-use super::drafted;
+use super::checks::{
+    check_not_in_checkpoints, check_not_saved, is_in_group, resolve, same_file_system,
+};
 use super::objects::ObjectsPlace;
 use super::part::ChangedDataset;
 use super::pending::Pending;
@@ -49,7 +50,7 @@ impl Pending {
     pub fn change(path: &Path, stored: &StoredArray) -> Result<Self> {
         match stored.target().form() {
             Form::Zarr(location) if is_in_repository(&location.directory) => {
-                Ok(Self::in_draft(drafted::change(location)?))
+                change_in_draft(location)
             }
             Form::Zarr(location) if is_url(&location.directory) => change_objects(location),
             Form::Zarr(location) => change_chunks(location),
@@ -114,6 +115,19 @@ fn change_parts(path: &Path, schema: &ArraySchema, location: &parts::Location) -
         target,
         Place::Directory { path, base },
     ))
+}
+
+fn change_in_draft(location: &zarr::Location) -> Result<Pending> {
+    let array = &location.directory;
+    metadata_of(array)?;
+    location.check_writable()?;
+    check_not_in_checkpoints(array)?;
+    if let (Some(group), Some(name)) = (array.parent(), array.file_name()) {
+        check_not_saved(group, &name.to_string_lossy())?;
+    }
+    let (directory, form) = (array.clone(), location.form.clone());
+    let location = zarr::Location::new(directory, form);
+    Ok(Pending::in_draft(Form::Zarr(location)))
 }
 
 fn change_objects(location: &zarr::Location) -> Result<Pending> {

@@ -84,11 +84,17 @@ impl Pending {
         schema.disk_schema(1)?;
         if is_url(path) && schema.disk.is_zarr() {
             return match is_in_repository(path) {
-                true => Ok(Self::in_draft(drafted::create(path, schema)?)),
+                true => Self::create_in_draft(path, schema),
                 false => Self::create_objects(path, schema),
             };
         }
         Self::begin(place_of(path, schema)?, schema, keys, None)
+    }
+
+    /// Begins a write of an array in chunks to a draft of a repository.
+    fn create_in_draft(group: &Path, schema: &ArraySchema) -> Result<Self> {
+        let (array, metadata) = drafted::create(group, schema)?;
+        Ok(Self::in_draft(chunks_in(array, schema, &metadata, None)?))
     }
 
     /// Begins a write of an array in chunks to a bucket.

@@ -11,11 +11,12 @@ pub fn no_parts(doing: &str) -> Error {
 
 /// A medium is a store as the worker of a server's device sees it: it writes and reads blocks.
 ///
-/// All calls block, but for [`Medium::position`], [`Medium::is_in_order`], [`Medium::moves_parts`]
-/// [`Medium::sums`] and [`Medium::changes`]; the machine makes them on the worker's thread. Several threads may call at
-/// once, for different blocks: of one object if the schema deals out blocks, otherwise of different
-/// objects. `data` is the block decoded: `block.bytes` bytes, row-major over `block.extents`, in
-/// the machine's byte order. The caller has filled padding and elements that nobody holds.
+/// All calls block, but for [`Medium::position`], [`Medium::is_in_order`], [`Medium::moves_parts`],
+/// [`Medium::sums`] and [`Medium::changes`]; the machine makes them on the worker's thread. Several
+/// threads may call at once, for different blocks: of one object if the schema deals out blocks,
+/// otherwise of different objects. `data` is the block decoded: `block.bytes` bytes, row-major over
+/// `block.extents`, in the machine's byte order. The caller has filled padding and elements that
+/// nobody holds.
 ///
 /// A medium is open for reading, or for one write of an array, or to change a stored array in
 /// place: then it reads and writes, for as long as its server wants, and is finished many times.
