@@ -1,4 +1,4 @@
-"""A process that saves to a group in a bucket, and may be killed."""
+"""Processes that save to a bucket, or copy there, and may be killed."""
 
 from __future__ import annotations
 
@@ -29,3 +29,9 @@ def save_there(environment: dict[str, str], path: str, kind: str, value: float) 
     """The same, in a process of its own, with these variables."""
     os.environ.update(environment)
     save(path, kind, value)
+
+
+def copy_there(environment: dict[str, str], source: str, target: str) -> None:
+    """Copies a group, in a process of its own, with these variables."""
+    os.environ.update(environment)
+    ps.copy(source, target, overwrite=True)

@@ -1,13 +1,15 @@
-"""A service of buckets for tests: moto's server, which speaks Amazon's protocol, and a proxy before
-it that answers badly on purpose."""
+"""Services of buckets for tests, which speak Amazon's protocol: moto's server, and gofakes3 in Go;
+and a proxy before them that answers badly on purpose."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import http.server
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import boto3
 import zarr
@@ -22,6 +25,8 @@ from obstore.store import S3Store
 
 BUCKET = "data"
 START_SECONDS_MAX = 120
+GOFAKES3 = "github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0"
+BUILD_SECONDS_MAX = 300
 
 
 def free_port() -> int:
@@ -76,11 +81,29 @@ class Service:
         return zarr.storage.ObjectStore(S3Store(BUCKET, **options))
 
 
+@functools.cache
+def gofakes3() -> str | None:
+    """The program gofakes3, which is built if Go is there; None where it cannot be had."""
+    beside = Path(sys.executable).parent
+    found = shutil.which("gofakes3", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
+    if found is None and shutil.which("go") is not None:
+        into = {**os.environ, "GOBIN": str(beside)}
+        with contextlib.suppress(subprocess.SubprocessError):
+            command = ["go", "install", GOFAKES3]
+            subprocess.run(
+                command, env=into, check=True, capture_output=True, timeout=BUILD_SECONDS_MAX
+            )
+            return str(beside / "gofakes3")
+    return found
+
+
 @contextlib.contextmanager
-def service(address: str = "127.0.0.1") -> Iterator[Service]:
-    """Starts moto's server at an address of this host."""
+def service(address: str = "127.0.0.1", of: str | None = None) -> Iterator[Service]:
+    """Starts a service at an address of this host: moto's server, or the program `of` gofakes3."""
     port = free_port()
     command = [sys.executable, "-m", "moto.server", "-H", address, "-p", str(port)]
+    if of is not None:
+        command = [of, "-backend", "memory", "-host", f"{address}:{port}"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     process = subprocess.Popen(command, env={**os.environ, **environment(port)}, **quiet)
     try:
@@ -90,8 +113,8 @@ def service(address: str = "127.0.0.1") -> Iterator[Service]:
                 socket.create_connection((address, port)).close()
                 break
             except OSError:
-                assert process.poll() is None, "moto's server has ended"
-                assert time.monotonic() < until, "moto's server does not start"
+                assert process.poll() is None, "the service has ended"
+                assert time.monotonic() < until, "the service does not start"
                 time.sleep(0.05)
         made = Service(port, address)
         made.client.create_bucket(Bucket=BUCKET)

@@ -14,7 +14,7 @@ import pytest
 import saved
 import xarray as xr
 import zarr
-from buckets import BUCKET, Gate, Service, Trouble, before, environment, service
+from buckets import BUCKET, Gate, Service, Trouble, before, environment, gofakes3, service
 from helpers import penstock, same_bits, tree
 from rows import Plan, look, restart, save
 
@@ -23,7 +23,8 @@ import penstock as ps
 
 @pytest.fixture(scope="module")
 def bucket():
-    with service() as running, pytest.MonkeyPatch.context() as patch:
+    """The quicker service, where it can be had: a save makes many requests."""
+    with service(of=gofakes3()) as running, pytest.MonkeyPatch.context() as patch:
         for name, value in environment(running.port).items():
             patch.setenv(name, value)
         yield running

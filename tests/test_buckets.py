@@ -148,26 +148,16 @@ def test_xarray_opens_it(bucket: Service):
     opened = xarray.open_dataset(url("xarray.zarr"), engine=Backend)
     theirs = xarray.open_zarr(bucket.zarr("xarray.zarr"))
     xarray.testing.assert_identical(opened.load(), theirs.load())
-    with pytest.raises(ps.UnsupportedError, match="buckets"):
-        opened.penstock.write(url("written.zarr"))
 
 
-def test_copies_and_sums(bucket: Service, place: Path):
+def test_sums(bucket: Service):
     whole = values(SHAPE, "f8", 4)
-    save(url("copied.zarr"), array(ps.Chunks((4, 3, 5), codec="zstd:1+crc32c")), whole)
-    assert ps.verify(url("copied.zarr")).compared == 12
-    ps.copy(url("copied.zarr"), place / "c.zarr", chunks=(7, 2, 11))
-    assert same_bits(zarr.open_group(place / "c.zarr", mode="r")["u"][...], whole)
-    ps.copy(url("copied.zarr"), place / "c.h5")
-    assert same_bits(load(str(place / "c.h5:/u")), whole)
-    for target in (url("other.zarr"), url("other.h5")):
-        with pytest.raises(ps.UnsupportedError, match="copy to a directory"):
-            ps.copy(place / "c.zarr", target)
-    key = {"Bucket": BUCKET, "Key": "copied.zarr/u/c/1/0/0"}
-    data = bytearray(bucket.client.get_object(**key)["Body"].read())
+    save(url("sums.zarr"), array(ps.Chunks((4, 3, 5), codec="zstd:1+crc32c")), whole)
+    assert ps.verify(url("sums.zarr")).compared == 12
+    data = bytearray(bucket.read("sums.zarr/u/c/1/0/0"))
     data[-1] ^= 1
-    bucket.client.put_object(**key, Body=bytes(data))
-    assert [e.kind for e in ps.verify(url("copied.zarr")).damages] == ["Damaged"]
+    bucket.write("sums.zarr/u/c/1/0/0", bytes(data))
+    assert [e.kind for e in ps.verify(url("sums.zarr")).damages] == ["Damaged"]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -426,6 +416,45 @@ def test_a_web_server_is_read(place: Path, form):
     finally:
         server.shutdown()
         server.server_close()
+
+
+# ---------------------------------------------------------------------------------------------
+# Keys
+# ---------------------------------------------------------------------------------------------
+
+
+def profiles(monkeypatch, place: Path, credentials: str, config: str) -> None:
+    """An environment in which these files alone say how to reach the service."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, text in (("SHARED_CREDENTIALS", credentials), ("CONFIG", config)):
+        (place / name).write_text(text)
+        monkeypatch.setenv(f"AWS_{name}_FILE", str(place / name))
+
+
+@pytest.mark.parametrize("name", ["default", "lab"])
+def test_a_profile_says_how_to_reach_a_service(bucket: Service, monkeypatch, place, name):
+    keys = "aws_access_key_id = tests\naws_secret_access_key = tests\n"
+    section = "default" if name == "default" else f"profile {name}"
+    where = f"region = us-east-1\nendpoint_url = {bucket.url}\n"
+    profiles(monkeypatch, place, f"[{name}]\n{keys}", f"[{section}]\n{where}")
+    if name != "default":
+        with pytest.raises(ps.Error):
+            load(url(f"profile-{name}.zarr"))  # the default profile says nothing
+        monkeypatch.setenv("AWS_PROFILE", name)
+    whole = values(SHAPE, "f8", 1)
+    save(url(f"profile-{name}.zarr"), array(FORMS["zstd"]), whole)
+    assert same_bits(load(url(f"profile-{name}.zarr")), whole)
+
+
+def test_a_profile_that_is_not_there_or_not_taken(bucket: Service, monkeypatch, place):
+    profiles(monkeypatch, place, "", "[profile single]\nsso_session = lab\nregion = x\n")
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(ps.SchemaError, match="nobody"):
+        load(url("any.zarr"))
+    monkeypatch.setenv("AWS_PROFILE", "single")
+    with pytest.raises(ps.UnsupportedError, match="sso_session"):
+        load(url("any.zarr"))
 
 
 def test_memory_is_of_one_process():

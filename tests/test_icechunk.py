@@ -262,6 +262,19 @@ def test_what_is_looked_at(repo, place: Path):
     assert same_bits(np.load(place / "u.npy"), values(SHAPE, "f8", 4))
 
 
+def test_copies_and_data_sets_do_not_go_there(repo, place: Path):
+    store = ps.Icechunk(repo)
+    with ps.Session() as s:
+        s.write(store / "a", array(FORMS["zstd"]), values(SHAPE, "f8", 4))
+        s.write(place / "c.zarr", array(FORMS["zstd"]), values(SHAPE, "f8", 4))
+    for source, target in (("c.zarr", "new"), ("c.zarr/u", "a"), ("c.zarr/u", "a/v")):
+        with pytest.raises(ps.UnsupportedError, match="copy to a directory"):
+            ps.copy(place / source, store / target, overwrite=True)
+    with pytest.raises(ps.UnsupportedError, match="copy to a directory"):
+        xr.Dataset({"u": ("x", np.ones(3))}).penstock.write(store / "b")
+    assert history(repo) == ["write u to a"]
+
+
 def test_xarray(repo):
     from penstock.xarray import Backend
 

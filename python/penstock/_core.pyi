@@ -35,10 +35,13 @@ __all__ = [
     "create_volume",
     "describe",
     "end_trace",
+    "install_tree",
     "join_mpi",
     "join_volume",
+    "make_group",
     "open_schema",
     "open_volume",
+    "remove_tree",
     "repair",
     "run_command",
     "run_files_command",
@@ -293,6 +296,9 @@ def open_schema(path: _Path, name: str | None) -> _Described: ...
 def describe(path: _Path) -> str: ...
 def verify(path: _Path, listener: _Listener) -> _Verified: ...
 def repair(path: _Path) -> list[str]: ...
+def make_group(url: _Path, attributes: str) -> None: ...
+def install_tree(source: _Path, target: _Path, replaces: bool) -> None: ...
+def remove_tree(url: _Path) -> None: ...
 def copy(
     source: _Path,
     target: _Path,

@@ -69,7 +69,7 @@ def rechunk(
     import xarray
 
     from penstock._xarray_store import is_hdf5
-    from penstock._xarray_target import form_of
+    from penstock._xarray_target import form_of, is_there
     from penstock.xarray import Backend
 
     if not isinstance(chunks, Mapping):
@@ -79,7 +79,7 @@ def rechunk(
     by_dimension = all(isinstance(extent, int | None) for extent in chunks.values())
     is_copied = by_dimension and form_of(place) == "zarr"
     if not isinstance(source, xarray.Dataset) and is_copied and not is_hdf5(os.fspath(source)):
-        if not overwrite and os.path.lexists(place):
+        if not overwrite and is_there(place):
             cause = "something is there: overwrite=True replaces it"
             raise error_of(ExistsError.kind, cause, place)
         extents = {str(name): extent for name, extent in chunks.items()}

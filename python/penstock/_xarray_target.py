@@ -3,6 +3,9 @@
 What is new is written in a hidden directory beside the target, and comes to its place by a rename.
 A job that is killed leaves the directory, and the target as it was. A file system that cannot
 exchange two names has, for a moment, neither the former store nor the new one in its place.
+
+A bucket has no renames: there the service copies what is new to its place, where one put under a
+condition makes it the store, whole.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import errno
 import fcntl
 import json
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,6 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from penstock import _core
 from penstock._errors import (
     DamagedError,
     Error,
@@ -57,6 +62,16 @@ def is_url(path: str) -> bool:
     return "://" in path
 
 
+def is_there(path: str) -> bool:
+    """Whether something is at a path, or a URL."""
+    if not is_url(path):
+        return os.path.lexists(path)
+    with contextlib.suppress(MissingError):
+        _core.describe(path)
+        return True
+    return False
+
+
 def disk_of(form: Form, chunk: tuple[int, ...] | None, codec: str | None) -> Disk:
     """The disk schema of a variable; `chunk` is None for one run of an HDF5 file."""
     if form == "zarr":
@@ -80,16 +95,15 @@ class Target:
     Raises
     ------
     SchemaError, ExistsError, UnsupportedError
-        When there is no such mode, or when something is there and must not be, or for a bucket.
+        When there is no such mode, or when something is there and must not be.
     """
 
     def __init__(self, path: str, mode: Mode, sync: bool) -> None:
         if mode not in ("w-", "w", "a"):
             raise schema_error(f'{shown(mode)} is no mode: use "w-", "w" or "a"')
-        if is_url(path):
-            cause = "a data set is written to a directory or file: arrays alone go to buckets"
-            raise error_of(UnsupportedError.kind, cause, path)
-        self.path, self.mode, self.form = os.path.realpath(path), mode, form_of(path.rstrip("/"))
+        self.path, self.mode, self.form = path.rstrip("/"), mode, form_of(path.rstrip("/"))
+        if not is_url(path):
+            self.path = os.path.realpath(path)
         self._sync = sync
         self._aside: str | None = None
         if mode == "w-":
@@ -159,9 +173,69 @@ class Target:
             shutil.rmtree(self._aside, ignore_errors=True)
 
     def _check_nothing_is_there(self) -> None:
-        if os.path.lexists(self.path):
+        if is_there(self.path):
             cause = 'something is there: mode="w" replaces it, mode="a" adds to it'
             raise error_of(ExistsError.kind, cause, self.path)
+
+
+class BucketTarget(Target):
+    """A bucket target is a `Target` in a bucket: a Zarr group.
+
+    Parameters
+    ----------
+    path, mode, sync
+        As of `Target`; what is in a bucket is on stable storage at once.
+
+    Raises
+    ------
+    SchemaError, ExistsError, UnsupportedError
+        As of `Target`; for a file of HDF5.
+    """
+
+    def __init__(self, path: str, mode: Mode, sync: bool) -> None:
+        super().__init__(path, mode, sync)
+        if self.form != "zarr":
+            cause = (
+                "an HDF5 file is written to a file system: write a Zarr group, or to a directory"
+            )
+            raise error_of(UnsupportedError.kind, cause, path)
+
+    def make(self, attrs: Mapping[str, Any]) -> str:
+        """As of `Target`."""
+        at = self.path
+        if self.mode != "a" or not is_there(self.path):
+            parent, name = os.path.split(self.path)
+            self._aside = f"{parent}/.{name}.new~{secrets.token_hex(8)}"
+            at = f"{self._aside}/{name}"
+        _core.make_group(at, attributes(attrs))
+        return at
+
+    def finish(self, at: str, attrs: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+        """As of `Target`."""
+        if self._aside is not None:
+            _core.install_tree(at, self.path, self.mode == "w")
+
+    def clear(self) -> None:
+        """As of `Target`."""
+        if self._aside is not None:
+            with contextlib.suppress(Error):  # what is left aside does no harm
+                _core.remove_tree(self._aside)
+
+
+def target_at(path: str, mode: Mode, sync: bool) -> Target:
+    """The target at a path, or a URL.
+
+    Parameters
+    ----------
+    path, mode, sync
+        As of `Target`.
+
+    Raises
+    ------
+    Error
+        As of `Target` and `BucketTarget`.
+    """
+    return (BucketTarget if is_url(path) else Target)(path, mode, sync)
 
 
 def _make_group(at: str, attrs: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from penstock._types import Path
 from penstock._xarray_parts import Ranks
 from penstock._xarray_region import RegionOf, write_region
 from penstock._xarray_store import Store, groups_of
-from penstock._xarray_target import Mode, Target, is_url
+from penstock._xarray_target import Mode, is_url, target_at
 from penstock._xarray_write import ChunkChoice, Settings, write_whole
 
 if TYPE_CHECKING:
@@ -339,5 +339,5 @@ class Accessor:
         if region is not None:
             return write_region(dataset, place, ranks, region, wait, settings)
         sync = bool(options.get("sync", True))
-        target = ranks.each("looking at the target", lambda: Target(place, mode, sync))
+        target = ranks.each("looking at the target", lambda: target_at(place, mode, sync))
         return write_whole(dataset, target, ranks, parts, settings)

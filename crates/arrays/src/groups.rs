@@ -61,14 +61,13 @@ mod store;
 mod timestep;
 mod verify;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use penstock_bucket::{is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub(crate) use catalog::checkpoint_sums;
 pub use catalog::{Catalog, Checkpoint, Contents, Entry, describe, list, open, open_schema};
@@ -79,16 +78,15 @@ pub use former::repair;
 pub use gather::gather;
 pub use verify::{Verification, verify};
 
-use self::checkpoint::BegunCheckpoint;
 use self::metadata::Metadata;
 use self::objects::Objects;
 use self::store::{Change, Commit, Directory, GroupStore};
 use crate::formats::Target;
-use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME, VERSION};
+use crate::formats::record::{self, Growth, Record, VERSION};
 use crate::formats::spread::{Spread, SpreadArray, is_template, of_server};
 use crate::formats::sums::Sums;
 use crate::formats::zarr::{self, Node};
-use crate::fs::files::{self, Lock, make_directory, remove_if_there, try_lock};
+use crate::fs::files::{self, Lock, make_directory, try_lock};
 use crate::fs::ops;
 use crate::fs::temporary::{Temporary, nonce, remove_remains_of};
 use crate::schema::ArraySchema;
@@ -213,7 +211,7 @@ pub fn open_to_save(
     servers: usize,
     is_first: bool,
 ) -> Result<Box<dyn Group>> {
-    check_declared(declared)?;
+    declared.check()?;
     let group = match is_url(path) {
         true => ZarrGroup::open_in_bucket(path, declared, is_first)?,
         false => ZarrGroup::open(path, declared, servers, is_first)?,
@@ -233,8 +231,12 @@ struct ZarrGroup {
     store: Box<dyn GroupStore>,
 }
 
-fn checkpoints(path: &Path) -> PathBuf {
-    path.join(CHECKPOINTS)
+/// A checkpoint that is being written.
+struct BegunCheckpoint {
+    name: String,
+    place: PathBuf,
+    /// The metadata of its arrays.
+    metadata: Map<String, Value>,
 }
 
 impl Group for ZarrGroup {
@@ -498,46 +500,6 @@ impl Record {
     }
 }
 
-/// Removes all entries of a directory but those with the names in `kept`.
-fn remove_but(kept: &[&str], directory: &Path) -> Result<()> {
-    for entry in files::entries(directory)? {
-        if !kept.iter().any(|kept| entry.file_name() == *kept) {
-            remove_if_there(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
-/// Checks that a declaration makes a group: its names differ, and none is taken.
-fn check_declared(declared: &Declaration) -> Result<()> {
-    let wrong = |cause: String| Err(Error::new(Kind::Schema, "describing a group", cause));
-    if declared.arrays.is_empty() {
-        return wrong("it has no array".to_string());
-    }
-    if declared.time_chunk == Some(0) {
-        return wrong("its chunks are of 0 timesteps".to_string());
-    }
-    let mut taken: BTreeSet<String> = [TIME, CHECKPOINTS].map(str::to_string).into();
-    for array in &declared.arrays {
-        if let Growth::Rows(dimension) = array.growth() {
-            taken.extend(record::row_arrays(&dimension));
-        }
-    }
-    let arrays = declared.arrays.iter().map(|array| &array.schema.name);
-    let coordinates = declared
-        .coordinates
-        .iter()
-        .map(|coordinate| &coordinate.name);
-    for name in arrays.chain(coordinates) {
-        if name.starts_with('.') || !taken.insert(name.clone()) {
-            return wrong(format!(
-                "nothing in a group can be named {name:?}: the name is taken, or hidden"
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Locks a group, whose record has a directory, against other writers.
 ///
 /// # Errors
@@ -579,7 +541,7 @@ fn lay_out(
 ) -> Result<Record> {
     let record = Record::of(declared);
     let mut made = record::make_directory(path)?;
-    let checkpoints = checkpoints(path);
+    let checkpoints = record::checkpoints(path);
     if Node::read(&checkpoints)?.is_none() {
         make_directory(&checkpoints)?;
         files::write_json(&checkpoints.join("zarr.json"), &zarr::group_json())?;

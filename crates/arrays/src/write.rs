@@ -12,7 +12,10 @@
 //! | `change` | changes a part of an array |
 //! | `part` | changes a part of a dataset of an HDF5 file |
 //! | `update` | keeps an array that is changed in place from other writers |
+//! | `objects_tree` | the place of a tree of groups and arrays in a bucket |
 //! | `copy_target` | the target of a copy, which goes on where a killed process has stopped |
+//! | `goal` | what a copy makes |
+//! | `copy_objects` | the target of a copy in a bucket |
 //!
 //! # Guarantees
 //! - An array comes to its place by one rename, after every byte of it was synced: no reader sees
@@ -29,21 +32,26 @@
 
 mod change;
 pub(crate) mod checks;
+mod copy_objects;
 mod copy_target;
 mod dataset;
 mod drafted;
+mod goal;
 mod lease;
 mod locked;
 mod objects;
+mod objects_tree;
 mod part;
 mod pending;
 mod place;
 mod update;
 
-pub(crate) use copy_target::{CopyTarget, Goal, Slab, TreeNode};
+pub(crate) use copy_target::{CopyTarget, Slab};
 pub(crate) use dataset::{FileArray, FileGoal, FileGroup, FileObject};
 pub(crate) use drafted::make_groups;
+pub(crate) use goal::{Goal, TreeNode};
 pub(crate) use lease::Lease;
+pub use objects_tree::{install_tree, make_group, remove_tree};
 pub use pending::{Keys, Leftover, Pending};
 pub(crate) use place::lock_group;
 pub use update::Updatable;

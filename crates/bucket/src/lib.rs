@@ -8,6 +8,7 @@
 //! | [`draft`] | repositories: states that are committed, and drafts of the next |
 //! | `url` | tells URLs of buckets from other paths |
 //! | `service` | connects to the service of a bucket, once a process |
+//! | `profile` | the profiles of Amazon's tools: keys, regions, endpoints |
 //! | `failure` | what an error of a service means |
 //!
 //! An object is whole at any moment: a put replaces all of it, or nothing. A put under a condition
@@ -36,6 +37,7 @@
 pub mod draft;
 mod failure;
 pub mod place;
+mod profile;
 mod service;
 mod url;
 

@@ -150,15 +150,20 @@ impl Place {
         is_shared.unwrap_or(self.bucket.scheme != Scheme::Memory)
     }
 
-    /// Refuses places that are only read.
+    /// Refuses places that are only read: those of a web server, and of a committed state.
     ///
     /// # Errors
-    /// [`Kind::ReadOnly`].
+    /// [`Kind::ReadOnly`]; [`Kind::Unsupported`] for a repository without a draft.
     pub fn check_writable(&self) -> Result<()> {
         match self.bucket.scheme {
             Scheme::Web => {
                 let cause = "a web server is only read: give the URL of a bucket";
                 Err(Error::new(Kind::ReadOnly, "writing", cause).at(&self.url))
+            }
+            Scheme::Repository if url::committed(&self.url) == self.url => {
+                let cause = "a repository is written by Session.write, timestep and checkpoint: \
+                    copy to a directory or a bucket, and write from there";
+                Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.url))
             }
             _ => Ok(()),
         }
@@ -361,7 +366,13 @@ impl Place {
     /// The error of the service.
     pub fn remove_tree(&self) -> Result<()> {
         self.remove()?;
-        self.remove_all(&self.keys_below(|_| true)?)
+        match &self.bucket.state {
+            None => self.remove_all(&self.keys_below(|_| true)?),
+            Some(state) => {
+                let removed = state.remove_below(self.key.as_ref());
+                removed.map_err(|e| e.at(&self.url))
+            }
+        }
     }
 
     /// The keys of all objects below that `wanted` takes, relative to this place.
@@ -398,28 +409,24 @@ impl Place {
         self.if_there(gone, "removing").map(drop)
     }
 
-    /// Removes all objects below this place, and the object here.
+    /// Copies objects below `source`, each from one key there to another one here; within the
+    /// service if it is the same bucket.
     ///
     /// # Errors
-    /// The error of the service.
-    pub fn clear(&self) -> Result<()> {
-        match &self.bucket.state {
-            None => self.remove_all(&self.keys_below(|_| true)?),
-            Some(state) => {
-                let cleared = state.remove_below(self.key.as_ref());
-                cleared.map_err(|e| e.at(&self.url))
+    /// The error of the service; [`Kind::Missing`] when an object is gone.
+    pub fn copy_all(&self, source: &Self, pairs: &[(String, String)]) -> Result<()> {
+        if !Arc::ptr_eq(&self.bucket, &source.bucket) {
+            for (from, to) in pairs {
+                let from = source.below(from)?;
+                let gone = || Error::new(Kind::Missing, "copying", "it is gone").at(&from.url);
+                let (data, _) = from.read()?.ok_or_else(gone)?;
+                self.below(to)?.write(data)?;
             }
+            return Ok(());
         }
-    }
-
-    /// Copies objects within the service, each from one key to another, relative to this place.
-    ///
-    /// # Errors
-    /// The error of the service.
-    pub fn copy_all(&self, pairs: &[(String, String)]) -> Result<()> {
         let pairs = pairs
             .iter()
-            .map(|(from, to)| Ok((self.below(from)?.key, self.below(to)?.key)));
+            .map(|(from, to)| Ok((source.below(from)?.key, self.below(to)?.key)));
         let pairs: Vec<(Key, Key)> = pairs.collect::<Result<_>>()?;
         let copied = self.insist(async || {
             let copies = pairs.iter().map(|(from, to)| self.store().copy(from, to));

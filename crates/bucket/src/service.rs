@@ -1,8 +1,8 @@
 //! Connections to services: one for each bucket that the process uses, which all its places share.
 //!
 //! Addresses and credentials are those of the environment, as the services' own tools take them:
-//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, roles of
-//! machines and containers; `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME` and
+//! `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT_URL`, profiles, roles
+//! of machines and containers; `GOOGLE_APPLICATION_CREDENTIALS`; `AZURE_STORAGE_ACCOUNT_NAME` and
 //! `AZURE_STORAGE_ACCOUNT_KEY`.
 
 use std::collections::HashMap;
@@ -13,12 +13,13 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::memory::InMemory;
-use object_store::{ClientOptions, ObjectStore, Result as Answer};
+use object_store::{ClientOptions, ObjectStore};
 use penstock_engine::{Error, Kind, Result};
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::draft::{self, State, StateStore};
 use crate::failure;
+use crate::profile::{Profile, has_own_keys, variable};
 use crate::url::{Scheme, Url};
 
 /// The threads that make the requests of all buckets.
@@ -78,10 +79,7 @@ pub(crate) fn bucket(url: &Url<'_>) -> Result<Arc<Bucket>> {
     if let Some(known) = connected.get(&name) {
         return Ok(known.clone());
     }
-    let store = connect(url).map_err(|e| Error {
-        kind: Kind::Schema,
-        ..failure::error(&e, "connecting to a bucket")
-    })?;
+    let store = connect(url)?;
     let bucket = Arc::new(Bucket {
         store,
         scheme: url.scheme,
@@ -109,41 +107,80 @@ fn variables(scheme: Scheme) -> Vec<(String, String)> {
     all
 }
 
-fn connect(url: &Url<'_>) -> Answer<Arc<dyn ObjectStore>> {
+/// A bucket of S3, as the environment says, and a profile where that says nothing.
+///
+/// # Errors
+/// As of [`Profile::of_environment`].
+fn amazon(url: &Url<'_>) -> Result<AmazonS3Builder> {
+    let profile = Profile::of_environment()?;
+    let is_said = |names: &[&str]| names.iter().any(|name| variable(name).is_some());
+    let mut builder = AmazonS3Builder::from_env();
+    if let (Some((id, secret)), false) = (profile.key, has_own_keys()) {
+        builder = builder
+            .with_access_key_id(id)
+            .with_secret_access_key(secret);
+        if let Some(token) = profile.token {
+            builder = builder.with_token(token);
+        }
+    }
+    if let (Some(region), false) = (
+        profile.region,
+        is_said(&["AWS_REGION", "AWS_DEFAULT_REGION"]),
+    ) {
+        builder = builder.with_region(region);
+    }
+    let named = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"];
+    let mut endpoint = named.iter().find_map(|name| variable(name));
+    if endpoint.is_none() {
+        endpoint = profile.endpoint;
+        if let Some(endpoint) = &endpoint {
+            builder = builder.with_endpoint(endpoint);
+        }
+    }
+    Ok(builder
+        .with_url(url.bucket)
+        .with_client_options(client(endpoint))
+        .with_conditional_put(S3ConditionalPut::ETagMatch))
+}
+
+/// Connects to the service of a bucket.
+///
+/// # Errors
+/// [`Kind::Schema`] when the environment does not say how to reach it; as of
+/// [`Profile::of_environment`].
+fn connect(url: &Url<'_>) -> Result<Arc<dyn ObjectStore>> {
     // The process may have a provider of cryptography already; then that one serves.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let failed = |e| Error {
+        kind: Kind::Schema,
+        ..failure::error(&e, "connecting to a bucket")
+    };
     Ok(match url.scheme {
-        Scheme::S3 => Arc::new(
-            AmazonS3Builder::from_env()
+        Scheme::S3 => Arc::new(amazon(url)?.build().map_err(failed)?),
+        Scheme::Google => {
+            let builder = GoogleCloudStorageBuilder::from_env().with_url(url.bucket);
+            Arc::new(builder.build().map_err(failed)?)
+        }
+        Scheme::Azure => {
+            let builder = MicrosoftAzureBuilder::from_env()
                 .with_url(url.bucket)
-                .with_client_options(client("AWS_ENDPOINT_URL"))
-                .with_conditional_put(S3ConditionalPut::ETagMatch)
-                .build()?,
-        ),
-        Scheme::Google => Arc::new(
-            GoogleCloudStorageBuilder::from_env()
-                .with_url(url.bucket)
-                .build()?,
-        ),
-        Scheme::Azure => Arc::new(
-            MicrosoftAzureBuilder::from_env()
-                .with_url(url.bucket)
-                .with_client_options(client("AZURE_STORAGE_ENDPOINT"))
-                .build()?,
-        ),
+                .with_client_options(client(variable("AZURE_STORAGE_ENDPOINT")));
+            Arc::new(builder.build().map_err(failed)?)
+        }
         Scheme::Web => {
             let options = ClientOptions::new().with_allow_http(true);
             let builder = HttpBuilder::new().with_url(url.bucket);
-            Arc::new(builder.with_client_options(options).build()?)
+            let built = builder.with_client_options(options).build();
+            Arc::new(built.map_err(failed)?)
         }
         Scheme::Memory | Scheme::Repository => Arc::new(InMemory::new()),
     })
 }
 
-/// The options of connections. They are without encryption if the variable that gives the address
-/// of the service says so.
-fn client(address: &str) -> ClientOptions {
-    let is_plain = std::env::var(address).is_ok_and(|url| url.starts_with("http://"));
+/// The options of connections to the service at an address. They are without encryption if the
+/// address says so.
+fn client(address: Option<String>) -> ClientOptions {
+    let is_plain = address.is_some_and(|url| url.starts_with("http://"));
     ClientOptions::new().with_allow_http(is_plain)
 }
 

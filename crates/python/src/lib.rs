@@ -58,6 +58,9 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stores::describe, module)?)?;
     module.add_function(wrap_pyfunction!(stores::verify, module)?)?;
     module.add_function(wrap_pyfunction!(stores::repair, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::make_group, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::install_tree, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::remove_tree, module)?)?;
     module.add_function(wrap_pyfunction!(stores::copy, module)?)?;
     module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
     module.add_function(wrap_pyfunction!(trace::end_trace, module)?)?;

@@ -116,6 +116,30 @@ pub fn repair(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
     said.map_err(|e| raise(py, &e))
 }
 
+/// Makes a Zarr group at a URL if none is there, and gives it attributes: a JSON object.
+#[pyfunction]
+pub fn make_group(py: Python<'_>, url: PathBuf, attributes: &str) -> PyResult<()> {
+    let parsed = json::parse(attributes.as_bytes());
+    let parsed = parsed.ok().and_then(|json| json.as_object().cloned());
+    let attributes = parsed.unwrap_or_default();
+    let made = py.detach(|| penstock_arrays::make_group(&url, &attributes));
+    made.map_err(|e| raise(py, &e))
+}
+
+/// Puts a tree of Zarr nodes in another place of a bucket.
+#[pyfunction]
+pub fn install_tree(py: Python<'_>, from: PathBuf, to: PathBuf, replaces: bool) -> PyResult<()> {
+    let done = py.detach(|| penstock_arrays::install_tree(&from, &to, replaces));
+    done.map_err(|e| raise(py, &e))
+}
+
+/// Removes all that is below a URL.
+#[pyfunction]
+pub fn remove_tree(py: Python<'_>, url: PathBuf) -> PyResult<()> {
+    let done = py.detach(|| penstock_arrays::remove_tree(&url));
+    done.map_err(|e| raise(py, &e))
+}
+
 /// The options of a copy in Python's terms.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]

@@ -44,6 +44,7 @@ use self::walk::Walk;
 use super::ask::Ask;
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
+use crate::formats::whole_in_bucket;
 use crate::write::CopyTarget;
 use crate::{ArraySchema, Progress, Storage, Target};
 
@@ -189,10 +190,6 @@ struct CopyPlanner {
 
 impl CopyPlanner {
     fn agenda(&self) -> Result<Agenda> {
-        if is_url(&self.target) {
-            let cause = "nothing is copied to a bucket: copy to a directory, or write the arrays";
-            return Err(Error::new(Kind::Unsupported, "copying", cause).at(&self.target));
-        }
         let contents = Contents::find(&self.source, &self.target, &self.options)?;
         let items = contents.items.iter();
         let plans = items
@@ -224,9 +221,11 @@ impl CopyPlanner {
     fn plan(&self, item: &Item) -> Result<Plan> {
         let from = item.stored.disk_schema(self.block_bytes())?;
         let to = item.schema.disk_schema(self.block_bytes())?;
+        let to = whole_in_bucket(&self.target, to)?;
         let means = Resources {
             memory_bytes: self.options.memory_bytes,
             servers: self.settings.servers(),
+            writes_whole: is_url(&self.target),
         };
         plan::plan(&from, &to, means).map_err(|error| Error {
             doing: format!("planning a copy of '{}'", item.schema.name),
@@ -262,14 +261,14 @@ impl CopyPlanner {
             schema,
         } = item;
         let from = stored.disk_schema(self.block_bytes())?;
-        let to = schema.disk_schema(self.block_bytes())?;
+        let to = whole_in_bucket(&self.target, schema.disk_schema(self.block_bytes())?)?;
         let mut sources = vec![(place, stored.schema().name.clone(), from)];
         let mut targets = Vec::new();
         if let Some(chunk) = &plan.between {
             let name = between(number);
             let disk = Storage::plain_chunks(chunk.clone());
             let middle = ArraySchema::new(&name, &schema.shape, schema.element, disk);
-            let disk = middle.disk_schema(self.block_bytes())?;
+            let disk = whole_in_bucket(&self.target, middle.disk_schema(self.block_bytes())?)?;
             let (directory, of_middle) = target.store_beside(&middle)?;
             targets.push((of_middle, disk.clone()));
             sources.push((directory, name, disk));

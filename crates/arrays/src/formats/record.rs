@@ -135,6 +135,16 @@ pub(crate) fn array_of_texts(length: u64, attributes: Value) -> Value {
     })
 }
 
+/// The place of the checkpoints of a group.
+pub(crate) fn checkpoints(group: &Path) -> PathBuf {
+    group.join(CHECKPOINTS)
+}
+
+/// The file of the checksums of an array of a checkpoint.
+pub(crate) fn checkpoint_sums_file(checkpoint: &Path, name: &str) -> PathBuf {
+    checkpoint.join(name).join(".sums")
+}
+
 /// The file of the checksums of an array's timesteps.
 pub(crate) fn sums_file(group: &Path, array: &str) -> PathBuf {
     directory(group).join("sums").join(array)
@@ -303,8 +313,8 @@ pub(crate) fn saved_in(path: &Path) -> Result<SavedContents> {
 }
 
 /// Makes the directory of a record, in a form that standard tools understand. Existing files stay.
-/// Gives the paths that are yet to be synced. In a bucket there is the hidden group alone, since the
-/// record's array is the record.
+/// Gives the paths that are yet to be synced. In a bucket there is the hidden group alone, since
+/// the record's array is the record.
 ///
 /// # Errors
 /// The error of the operating system.

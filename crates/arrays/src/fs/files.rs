@@ -67,8 +67,8 @@ pub(crate) fn read_at(file: &File, data: &mut [u8], offset: u64, path: &Path) ->
     })
 }
 
-/// Fills all of `data` from `offset` of a file, or of an object in a bucket, on. Gives whether it is
-/// there.
+/// Fills all of `data` from `offset` of a file, or of an object in a bucket, on. Gives whether it
+/// is there.
 ///
 /// # Errors
 /// [`Kind::Damaged`] when it ends before that.
@@ -133,6 +133,27 @@ pub(crate) fn directories_in(directory: &Path) -> Result<Vec<String>> {
         .collect();
     names.sort();
     Ok(names)
+}
+
+/// The paths of all files below a directory, or of all objects below a place of a bucket, that
+/// `wanted` takes, relative to it.
+pub(crate) fn keys_below(directory: &Path, wanted: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
+    if let Some(place) = Place::of(directory)? {
+        return place.keys_below(wanted);
+    }
+    let mut keys = Vec::new();
+    let mut above = vec![String::new()];
+    while let Some(prefix) = above.pop() {
+        for entry in entries(&directory.join(&prefix))? {
+            let key = format!("{prefix}{}", entry.file_name().to_string_lossy());
+            match entry.path().is_dir() {
+                true => above.push(format!("{key}/")),
+                false if wanted(&key) => keys.push(key),
+                false => {}
+            }
+        }
+    }
+    Ok(keys)
 }
 
 /// The entries of a directory.
@@ -255,6 +276,16 @@ pub(crate) fn remove_if_there(path: &Path) -> Result<()> {
         Ok(_) => ops::remove_file(path),
     };
     removed.map_err(|e| Error::io(&e, "removing", path))
+}
+
+/// Removes all entries of a directory but those with the names in `kept`.
+pub(crate) fn remove_but(kept: &[&str], directory: &Path) -> Result<()> {
+    for entry in entries(directory)? {
+        if !kept.iter().any(|kept| entry.file_name() == *kept) {
+            remove_if_there(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Links into the directory `to` all files of `from` that it lacks, or copies them where the file

@@ -10,7 +10,6 @@ use penstock_hdf5::Member;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::checkpoints;
 use super::metadata::Metadata;
 use super::objects::{checkpoint_sums_object, read_sums};
 use crate::formats::hdf5;
@@ -308,7 +307,7 @@ fn list_group(place: &Path, group: &Node, path: String, entries: &mut Vec<Entry>
 
 /// All checkpoints of the group at `path`, which may contain `{server}`, the newest last.
 pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
-    let directory = checkpoints(&of_server(path, 0));
+    let directory = record::checkpoints(&of_server(path, 0));
     let mut all = Vec::new();
     for name in files::directories_in(&directory)? {
         // A checkpoint may be removed while it is read.
@@ -321,7 +320,7 @@ pub(super) fn all_checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
             continue; // what others have put there
         };
         all.push(Checkpoint {
-            path: checkpoints(path).join(name),
+            path: record::checkpoints(path).join(name),
             attributes,
             ..checkpoint
         });
@@ -353,14 +352,9 @@ pub(crate) fn checkpoint_sums(checkpoint: &Path, name: &str, objects: u64) -> Re
     }
     let former = checkpoint.join(".penstock").join("sums.json");
     if !former.exists() {
-        return sums::read(&checkpoint_sums_file(&checkpoint, name), objects);
+        return sums::read(&record::checkpoint_sums_file(&checkpoint, name), objects);
     }
     former_sums(&former, name, objects)
-}
-
-/// The file of the checksums of an array of a checkpoint.
-pub(super) fn checkpoint_sums_file(checkpoint: &Path, name: &str) -> PathBuf {
-    checkpoint.join(name).join(".sums")
 }
 
 /// The checksums of an array in a file of the first version, which holds the checksums of all

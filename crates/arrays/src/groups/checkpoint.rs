@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use super::catalog::{Checkpoint, all_checkpoints};
 use super::store::Commit;
 use super::timestep::Nodes;
-use super::{Checkpoints, Timesteps, ZarrGroup, checkpoints};
-use crate::formats::record::{ATTRIBUTE, CHECKPOINTS, VERSION};
+use super::{BegunCheckpoint, Checkpoints, Timesteps, ZarrGroup};
+use crate::formats::record::{ATTRIBUTE, CHECKPOINTS, VERSION, checkpoints};
 use crate::formats::spread::Spread;
 use crate::formats::sums::Sums;
 use crate::formats::zarr::{self, ChunkForm, Location, consolidated};
@@ -165,14 +165,6 @@ impl ZarrGroup {
     ) -> Result<()> {
         gone.try_for_each(|checkpoint| self.store.remove_checkpoint(&checkpoint.path))
     }
-}
-
-/// A checkpoint that is being written.
-pub(super) struct BegunCheckpoint {
-    name: String,
-    place: PathBuf,
-    /// The metadata of its arrays.
-    metadata: Map<String, Value>,
 }
 
 fn names_of(checkpoints: &[Checkpoint]) -> Vec<String> {

@@ -1,9 +1,12 @@
 //! The declaration of a group.
 
+use std::collections::BTreeSet;
+
+use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
 use super::coordinate::Coordinate;
-use crate::formats::record::Growth;
+use crate::formats::record::{self, CHECKPOINTS, Growth, TIME};
 use crate::schema::ArraySchema;
 
 /// The declaration of a group by a program.
@@ -20,6 +23,35 @@ pub struct Declaration {
     pub arrays: Vec<ArrayDeclaration>,
     /// The static variables.
     pub coordinates: Vec<Coordinate>,
+}
+
+impl Declaration {
+    /// Checks that this makes a group: its names differ, and none is taken.
+    pub(super) fn check(&self) -> Result<()> {
+        let wrong = |cause: String| Err(Error::new(Kind::Schema, "describing a group", cause));
+        if self.arrays.is_empty() {
+            return wrong("it has no array".to_string());
+        }
+        if self.time_chunk == Some(0) {
+            return wrong("its chunks are of 0 timesteps".to_string());
+        }
+        let mut taken: BTreeSet<String> = [TIME, CHECKPOINTS].map(str::to_string).into();
+        for array in &self.arrays {
+            if let Growth::Rows(dimension) = array.growth() {
+                taken.extend(record::row_arrays(&dimension));
+            }
+        }
+        let arrays = self.arrays.iter().map(|array| &array.schema.name);
+        let coordinates = self.coordinates.iter().map(|known| &known.name);
+        for name in arrays.chain(coordinates) {
+            if name.starts_with('.') || !taken.insert(name.clone()) {
+                return wrong(format!(
+                    "nothing in a group can be named {name:?}: the name is taken, or hidden"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The declaration of an array of a group.

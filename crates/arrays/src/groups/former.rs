@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use crc32c::crc32c;
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
 use serde_json::Value;
@@ -22,7 +23,7 @@ use super::catalog::former_sums;
 use super::metadata::Metadata;
 use super::store::Directory;
 use super::timestep::{Rows, sums_offset, time_of};
-use super::{Declaration, ZarrGroup, hold, hold_by, remove_but};
+use super::{Declaration, ZarrGroup, hold, hold_by};
 use crate::formats::record::{self, ATTRIBUTE, Growth, Record, TIME, VERSION};
 use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Sums};
@@ -165,7 +166,7 @@ fn remove_former(path: &Path) -> Result<()> {
     if !sums_directory(path).is_dir() {
         return Ok(());
     }
-    remove_but(&["zarr.json", "record"], &record::former_directory(path))
+    files::remove_but(&["zarr.json", "record"], &record::former_directory(path))
 }
 
 /// Repairs the record of a group that is lost, damaged or behind: finds from the files on disk how
@@ -176,6 +177,11 @@ fn remove_former(path: &Path) -> Result<()> {
 /// [`Kind::Schema`] when `path` is no group of Penstock; [`Kind::Damaged`] when the files do not
 /// tell; [`Kind::Busy`] when a job writes to the group.
 pub fn repair(path: &Path) -> Result<Vec<String>> {
+    if is_url(path) {
+        let cause = "the next save mends a group in a bucket; what else is lost, a copy in a \
+            directory may be repaired of";
+        return Err(Error::new(Kind::Unsupported, "repairing", cause).at(path));
+    }
     let path = files::absolute(path)?;
     let path = of_server(&path, 0);
     let node = Node::read(&path)?;
@@ -342,7 +348,7 @@ fn name_of(path: &Path) -> String {
         let about = &node.json()["attributes"][ATTRIBUTE]["group"];
         about.as_str().map(str::to_string)
     };
-    let checkpoints = Node::read(&super::checkpoints(path)).ok().flatten();
+    let checkpoints = Node::read(&record::checkpoints(path)).ok().flatten();
     let children = checkpoints.and_then(|node| node.children().ok());
     let mut children = children.into_iter().flatten();
     of_node(path)

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::catalog::{Contents, all_checkpoints, list, open, spreads};
 use super::metadata::Metadata;
-use super::{hold, make_whole, remove_but};
+use super::{hold, make_whole};
 use crate::formats::record::{self, Record};
 use crate::formats::spread::{SPREAD, Spread, is_template, of_server, parts_of};
 use crate::formats::zarr::{Node, remove_chunks_from};
@@ -133,8 +133,8 @@ fn gather_group(first: &Path, record: &Record, roots: &Roots<'_>, target: &Path)
         // The lock and the staged files stay with the source.
         let own = record::directory(data);
         match own.is_dir() {
-            true => remove_but(&["zarr.json", "group.json", "sums"], &own)?,
-            false => remove_but(&["sums"], &record::former_directory(data))?,
+            true => files::remove_but(&["zarr.json", "group.json", "sums"], &own)?,
+            false => files::remove_but(&["sums"], &record::former_directory(data))?,
         }
         gather_arrays(data, record.arrays.keys(), roots)?;
         for checkpoint in all_checkpoints(data)? {

@@ -352,6 +352,12 @@ fn still_there(group: &Path, below: &str, known: &Map<String, Value>) -> Map<Str
         .collect()
 }
 
+/// The chunk with the number of a timestep, in an array of one number a timestep.
+pub(super) fn number_path(group: &Path, array: &str, index: u64) -> PathBuf {
+    let chunk = (index / TIMES).to_string();
+    group.join(array).join("c").join(chunk)
+}
+
 /// The schema of an array with one number for each timestep.
 fn of_time(name: &str, element: ElementType) -> ArraySchema {
     ArraySchema {

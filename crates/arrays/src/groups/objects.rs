@@ -8,8 +8,8 @@
 //! ```text
 //! sim2.zarr/
 //!   zarr.json                a Zarr group with consolidated metadata
-//!   u/c/7/0                  a chunk: put if none is there, or if it is still the one that was read
-//!   checkpoints/50/
+//!   u/c/7/0                  a chunk: put if none is there, or if it is still the one that was
+//! read   checkpoints/50/
 //!     zarr.json              put last: then the checkpoint is there; removed first
 //!     .penstock/c/0          the checksums of its arrays: the text of a JSON object
 //!   .penstock/record/
@@ -29,13 +29,12 @@ use std::path::{Path, PathBuf};
 
 use penstock_bucket::{Place, Version};
 use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
 use serde_json::{Map, Value, json};
 
-use super::checkpoints;
 use super::coordinate::{text_chunk, text_of_chunk};
-use super::metadata::TIMES;
+use super::metadata::{TIMES, number_path};
 use super::store::{Change, Commit, GroupStore, Remains};
-use super::timestep::number_path;
 use crate::formats::record;
 use crate::formats::sums::Sums;
 use crate::formats::zarr::Node;
@@ -171,9 +170,9 @@ impl GroupStore for Objects {
         let there = place.read()?;
         let (mut numbers, version) = match there {
             Some((numbers, version)) => (numbers.to_vec(), Some(version)),
-            None => (vec![0; TIMES as usize * 8], None),
+            None => (files::zeros(TIMES * 8)?, None),
         };
-        let at = (index % TIMES) as usize * 8;
+        let at = exact::<usize>(index % TIMES * 8);
         let room = numbers.get_mut(at..at + 8);
         let room = room.ok_or_else(|| damaged(place.url(), "it is cut short"))?;
         room.copy_from_slice(&number);
@@ -193,7 +192,7 @@ impl GroupStore for Objects {
     fn remove_leftovers(&mut self, _: &[String]) -> Result<()> {
         self.sums = Map::new();
         self.check_lease()?;
-        let all = checkpoints(&self.path);
+        let all = record::checkpoints(&self.path);
         for name in files::directories_in(&all)? {
             let place = all.join(name);
             if Node::read(&place)?.is_none() {
@@ -205,7 +204,7 @@ impl GroupStore for Objects {
 
     fn remove_chunks(&mut self, array: &str, first: u64, remains: Remains) -> Result<()> {
         let chunks = self.home.below(array)?.below("c")?;
-        if remains == Remains::OfRow {
+        if remains == Remains::Row {
             return chunks.below(&first.to_string())?.remove_tree();
         }
         let is_gone = |key: &str| {
@@ -216,7 +215,7 @@ impl GroupStore for Objects {
     }
 
     fn new_checkpoint(&self, name: &str) -> PathBuf {
-        checkpoints(&self.path).join(name)
+        record::checkpoints(&self.path).join(name)
     }
 
     fn write_checkpoint_sums(

@@ -6,10 +6,7 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Result};
 use serde_json::Value;
 
-use super::catalog::checkpoint_sums_file;
-use super::metadata::TIMES;
-use super::timestep::number_path;
-use super::{checkpoints, remove_but};
+use super::metadata::{TIMES, number_path};
 use crate::formats::record;
 use crate::formats::sums::{self, Sums};
 use crate::formats::zarr::{Location, remove_chunks_from};
@@ -45,15 +42,22 @@ pub(super) struct Change {
     pub(super) own: Vec<(PathBuf, Value)>,
 }
 
+impl Change {
+    /// Whether all is as it should be.
+    pub(super) fn is_empty(&self) -> bool {
+        self.commit == Commit::Nothing && self.group.is_none() && self.own.is_empty()
+    }
+}
+
 /// The chunks beyond the stored ones that may be there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Remains {
     /// Those of an abandoned timestep that adds one row: directly behind the stored ones.
-    OfRow,
+    Row,
     /// Those of an abandoned timestep that adds several rows.
-    OfRows,
+    Rows,
     /// Those of many timesteps, which were dropped.
-    OfTimesteps,
+    Timesteps,
 }
 
 /// The store of a group that is open to be saved to; nobody else saves to it meanwhile.
@@ -114,7 +118,8 @@ pub(super) trait GroupStore: Send {
     /// When the store fails.
     fn remove_leftovers(&mut self, arrays: &[String]) -> Result<()>;
 
-    /// Removes an array's chunks from `first` of the first dimension on, as far as there may be any.
+    /// Removes an array's chunks from `first` of the first dimension on, as far as there may be
+    /// any.
     ///
     /// # Errors
     /// When the store fails.
@@ -234,7 +239,7 @@ impl GroupStore for Directory {
             Commit::Record(_) => changed.push(record::directory(&self.path)),
             Commit::Checkpoint { new, place, .. } => {
                 files::rename(new, place)?;
-                changed.push(checkpoints(&self.path));
+                changed.push(record::checkpoints(&self.path));
             }
         }
         install(&self.staged.group)?;
@@ -243,9 +248,9 @@ impl GroupStore for Directory {
     }
 
     fn follow(&mut self, _: &Change) -> Result<()> {
-        install(&self.staged.own)?;
+        let own = std::mem::take(&mut self.staged).own;
         self.metadata_lock = None;
-        Ok(())
+        install(&own)
     }
 
     fn write_number(&mut self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>> {
@@ -269,7 +274,7 @@ impl GroupStore for Directory {
     }
 
     fn remove_leftovers(&mut self, arrays: &[String]) -> Result<()> {
-        remove_but(&KEPT, &record::directory(&self.path))?;
+        files::remove_but(&KEPT, &record::directory(&self.path))?;
         let mut arrays = arrays.iter();
         arrays.try_for_each(|name| Location::remove_aside(&self.path.join(name)))
     }
@@ -277,7 +282,7 @@ impl GroupStore for Directory {
     fn remove_chunks(&mut self, array: &str, first: u64, remains: Remains) -> Result<()> {
         let directory = self.path.join(array);
         let next = directory.join("c").join(first.to_string());
-        if remains != Remains::OfTimesteps && !next.exists() {
+        if remains != Remains::Timesteps && !next.exists() {
             return Ok(());
         }
         // The sync makes the array's shorter metadata last, also after a power failure.
@@ -296,7 +301,7 @@ impl GroupStore for Directory {
     ) -> Result<Vec<PathBuf>> {
         let mut made = Vec::with_capacity(sums.len());
         for (name, sums) in sums {
-            let place = checkpoint_sums_file(new, name);
+            let place = record::checkpoint_sums_file(new, name);
             files::write(&place, &sums::encode(sums))?;
             made.push(place);
         }
@@ -309,7 +314,7 @@ impl GroupStore for Directory {
         let old = record::directory(&self.path).join("old");
         remove_if_there(&old)?;
         ops::rename(checkpoint, &old).map_err(|e| Error::io(&e, "removing", checkpoint))?;
-        files::sync_path(&checkpoints(&self.path))?;
+        files::sync_path(&record::checkpoints(&self.path))?;
         remove_if_there(&old)
     }
 }

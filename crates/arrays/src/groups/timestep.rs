@@ -7,7 +7,7 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 use serde_json::Value;
 
-use super::metadata::{Metadata, TIMES};
+use super::metadata::{Metadata, TIMES, number_path};
 use super::store::{Change, Commit, Remains};
 use super::{Timesteps, ZarrGroup};
 use crate::formats::record::{self, Growth, Record, TIME};
@@ -133,8 +133,8 @@ impl ZarrGroup {
         next
     }
 
-    /// Makes another record visible, after the files in `made` have been synced. All files that take
-    /// space are written first: on a full disk this fails, and nothing is visible.
+    /// Makes another record visible, after the files in `made` have been synced. All files that
+    /// take space are written first: on a full disk this fails, and nothing is visible.
     pub(super) fn publish(&mut self, next: Record, made: Vec<PathBuf>) -> Result<()> {
         let commit = Commit::Record(next.json());
         self.show(commit, next, made, &Nodes::default())
@@ -169,8 +169,12 @@ impl ZarrGroup {
                 group: self.metadata.whole(&record),
                 own: self.metadata.own_files(&self.path, &record),
             };
-            self.store.stage(&change, std::mem::take(&mut made))?;
-            if self.store.show(&change)? {
+            let made = std::mem::take(&mut made);
+            let is_shown = change.is_empty() && made.is_empty();
+            if !is_shown {
+                self.store.stage(&change, made)?;
+            }
+            if is_shown || self.store.show(&change)? {
                 self.record = record;
                 self.store.follow(&change)?;
                 self.metadata.is_stored(&self.record);
@@ -192,9 +196,9 @@ impl ZarrGroup {
             };
             let length = self.record.length(&name).unwrap_or(0);
             let remains = match self.record.arrays.get(&name) {
-                _ if self.record.dropped_from.is_some() => Remains::OfTimesteps,
-                Some(Growth::Rows(_)) => Remains::OfRows,
-                _ => Remains::OfRow,
+                _ if self.record.dropped_from.is_some() => Remains::Timesteps,
+                Some(Growth::Rows(_)) => Remains::Rows,
+                _ => Remains::Row,
             };
             let first = length.div_ceil(rows_a_chunk);
             self.store.remove_chunks(&name, first, remains)?;
@@ -304,11 +308,6 @@ pub(super) fn rows_at(path: &Path, record: &Record, name: &str, index: u64) -> R
         start,
         count,
     })
-}
-
-pub(super) fn number_path(group: &Path, array: &str, index: u64) -> PathBuf {
-    let chunk = (index / TIMES).to_string();
-    group.join(array).join("c").join(chunk)
 }
 
 /// The number of a timestep, in an array of one number a timestep.

@@ -18,9 +18,7 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(path));
     }
     if is_url(path) {
-        let cause =
-            "a bucket holds arrays in chunks, written whole: use Chunks or natural chunking";
-        return Err(Error::new(Kind::Unsupported, "writing", cause).at(path));
+        return Err(not_in_buckets(path));
     }
     let failed = |e: std::io::Error, path: &Path| Error::io(&e, "looking for", path);
     let path = std::path::absolute(path).map_err(|e| failed(e, path))?;
@@ -42,6 +40,12 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf> {
         return Err(Error::new(Kind::Unsupported, "writing", cause).at(&resolved));
     }
     Ok(resolved)
+}
+
+/// The error for a form that a bucket does not hold.
+pub(super) fn not_in_buckets(url: &Path) -> Error {
+    let cause = "a bucket holds arrays in chunks, written whole: use Chunks or natural chunking";
+    Error::new(Kind::Unsupported, "writing", cause).at(url)
 }
 
 /// The error for something else at the array's path.

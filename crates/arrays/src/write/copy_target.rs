@@ -14,10 +14,11 @@
 use std::path::{Path, PathBuf};
 
 use penstock_engine::{Error, Result};
-use serde_json::Value;
 
 use super::checks::{check_node, resolve};
-use super::dataset::{FileGoal, FilePlace};
+use super::copy_objects::ObjectsTarget;
+use super::dataset::FilePlace;
+use super::goal::Goal;
 use super::pending::{Keys, chunks_in, lay_out, place_of};
 use super::place::{Place, SIDECAR};
 use crate::formats::Target;
@@ -31,34 +32,96 @@ use crate::schema::ArraySchema;
 const JOURNAL: &str = "journal.json";
 const DONE: &str = "done";
 
-/// The goal of a copy.
-pub(crate) enum Goal<'a> {
-    /// An array: in the Zarr group at the path, or a file, or parts there.
-    Array(&'a ArraySchema),
-    /// A Zarr group or array at the path itself, with all of its nodes, groups before their
-    /// members.
-    Tree(&'a [TreeNode]),
-    /// Groups and datasets of the HDF5 file at the path.
-    File(&'a FileGoal),
-}
-
-/// A node of a tree that is written.
-pub(crate) struct TreeNode {
-    /// The path in the tree; empty for the tree's root.
-    pub(crate) path: String,
-    pub(crate) json: Value,
-    /// The schema of an array that servers write.
-    pub(crate) schema: Option<ArraySchema>,
-    /// The directory of the chunks of an array whose chunks stay as they are.
-    pub(crate) chunks_in: Option<PathBuf>,
-}
-
 /// A slab of a copy: the number of its array, its pass, and its own number.
 pub(crate) type Slab = (usize, usize, u64);
 
-/// The target of a copy under way. Dropped without [`CopyTarget::commit`], it leaves everything for
-/// the next attempt, unless no slab is done yet.
-pub(crate) struct CopyTarget {
+/// The target of a copy under way.
+pub(crate) enum CopyTarget {
+    Files(Box<FilesTarget>),
+    Objects(Box<ObjectsTarget>),
+}
+
+impl CopyTarget {
+    /// Makes everything but the elements, where nobody sees it, or adopts what a killed process
+    /// with the same journal has left.
+    ///
+    /// # Errors
+    /// As [`super::Pending::create`].
+    pub(crate) fn create_or_resume(path: &Path, goal: &Goal<'_>, journal: &str) -> Result<Self> {
+        match ObjectsTarget::begin(path, goal)? {
+            Some(target) => Ok(Self::Objects(Box::new(target))),
+            None => {
+                let target = FilesTarget::create_or_resume(path, goal, journal)?;
+                Ok(Self::Files(Box::new(target)))
+            }
+        }
+    }
+
+    /// The targets of servers, one for each array that they write.
+    pub(crate) fn targets(&self) -> &[Target] {
+        match self {
+            Self::Files(target) => &target.targets,
+            Self::Objects(target) => &target.targets,
+        }
+    }
+
+    /// The slabs that a former attempt has done.
+    pub(crate) fn done(&self) -> &[Slab] {
+        match self {
+            Self::Files(target) => &target.done,
+            Self::Objects(_) => &[],
+        }
+    }
+
+    /// Notes that a slab is done, after every server has synced it.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub(crate) fn note_done(&mut self, slab: Slab) -> Result<()> {
+        match self {
+            Self::Files(target) => target.note_done(slab),
+            Self::Objects(_) => Ok(()),
+        }
+    }
+
+    /// Makes the Zarr array `schema` beside the data, unless it is there already, and gives its
+    /// directory and target. It is removed with the temporary.
+    ///
+    /// # Errors
+    /// As [`CopyTarget::create_or_resume`].
+    pub(crate) fn store_beside(&self, schema: &ArraySchema) -> Result<(PathBuf, Target)> {
+        match self {
+            Self::Files(target) => target.store_beside(schema),
+            Self::Objects(target) => target.store_beside(schema),
+        }
+    }
+
+    /// Removes a store beside the data that is not needed any more.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    pub(crate) fn remove_beside(&self, name: &str) -> Result<()> {
+        match self {
+            Self::Files(target) => files::remove_if_there(&target.temporary.beside(name)),
+            Self::Objects(target) => target.remove_beside(name),
+        }
+    }
+
+    /// Puts the whole target in its place, after every server has synced.
+    ///
+    /// # Errors
+    /// The error of the operating system, or of another file that has appeared at the path.
+    pub(crate) fn commit(self) -> Result<()> {
+        match self {
+            Self::Files(target) => target.commit(),
+            Self::Objects(target) => target.commit(),
+        }
+    }
+}
+
+/// The target of a copy under way on a file system. Dropped without a commit, it leaves everything
+/// for the next attempt, unless no slab is done yet.
+pub(crate) struct FilesTarget {
     temporary: Temporary,
     place: Place,
     /// The targets of servers, one an array.
@@ -68,13 +131,10 @@ pub(crate) struct CopyTarget {
     may_go_on: bool,
 }
 
-impl CopyTarget {
+impl FilesTarget {
     /// Makes everything but the elements under a temporary name, or adopts the temporary of a
     /// killed process that has the same journal.
-    ///
-    /// # Errors
-    /// As [`super::Pending::create`].
-    pub(crate) fn create_or_resume(path: &Path, goal: &Goal<'_>, journal: &str) -> Result<Self> {
+    fn create_or_resume(path: &Path, goal: &Goal<'_>, journal: &str) -> Result<Self> {
         let place = match goal {
             Goal::Tree(_) => {
                 let path = resolve(path)?;
@@ -133,22 +193,8 @@ impl CopyTarget {
         })
     }
 
-    /// The targets of servers, one for each array that they write.
-    pub(crate) fn targets(&self) -> &[Target] {
-        &self.targets
-    }
-
-    /// The slabs that a former attempt has done.
-    pub(crate) fn done(&self) -> &[Slab] {
-        &self.done
-    }
-
-    /// Notes that a slab is done, after every server has synced it. From the first note on, the
-    /// temporary stays for another attempt.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    pub(crate) fn note_done(&mut self, (array, pass, slab): Slab) -> Result<()> {
+    /// Notes that a slab is done. From the first note on, the temporary stays for another attempt.
+    fn note_done(&mut self, (array, pass, slab): Slab) -> Result<()> {
         if !self.may_go_on {
             return Ok(());
         }
@@ -164,12 +210,7 @@ impl CopyTarget {
         ops::sync(&file, &place).map_err(failed)
     }
 
-    /// Makes the Zarr array `schema` beside the data, unless it is there already, and gives its
-    /// directory and target. It is removed with the temporary.
-    ///
-    /// # Errors
-    /// As [`CopyTarget::create_or_resume`].
-    pub(crate) fn store_beside(&self, schema: &ArraySchema) -> Result<(PathBuf, Target)> {
+    fn store_beside(&self, schema: &ArraySchema) -> Result<(PathBuf, Target)> {
         let directory = self.temporary.beside(&schema.name);
         let metadata = zarr::array_json(schema)?;
         let file = directory.join("zarr.json");
@@ -184,19 +225,7 @@ impl CopyTarget {
         Ok((directory, Target::new(form)))
     }
 
-    /// Removes a store beside the data that is not needed any more.
-    ///
-    /// # Errors
-    /// The error of the operating system.
-    pub(crate) fn remove_beside(&self, name: &str) -> Result<()> {
-        files::remove_if_there(&self.temporary.beside(name))
-    }
-
-    /// Puts the whole target in its place, after every server has synced.
-    ///
-    /// # Errors
-    /// The error of the operating system, or of another file that has appeared at the path.
-    pub(crate) fn commit(mut self) -> Result<()> {
+    fn commit(mut self) -> Result<()> {
         let made = self.place.make_rest(&self.temporary)?;
         files::sync_paths(&made)?;
         self.place.install(&self.temporary)?;

@@ -27,7 +27,7 @@ pub(super) fn create(group: &Path, schema: &ArraySchema) -> Result<(PathBuf, Val
     make_groups(group)?;
     if Former::read(&array)?.is_some() {
         // The node stays: forks of a draft cannot be merged that replace it.
-        array.below("c")?.clear()?;
+        array.below("c")?.remove_tree()?;
     }
     let metadata = zarr::array_json(schema)?;
     array.below("zarr.json")?.write(json::text(&metadata))?;

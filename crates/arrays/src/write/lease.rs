@@ -21,7 +21,7 @@ use crate::fs::temporary::nonce;
 use crate::json;
 
 /// The name of a lease, below its array.
-const NAME: &str = ".penstock";
+pub(super) const NAME: &str = ".penstock";
 /// The time between two renewals of a lease.
 const RENEWED_AFTER: Duration = Duration::from_secs(15);
 /// The age of a lease that nobody renews. Clocks of hosts and services may differ by less.

@@ -66,7 +66,7 @@ pub(super) struct Former {
 
 /// A way to name chunks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Keys {
+pub(super) struct Keys {
     encoding: &'static str,
     separator: &'static str,
 }
@@ -88,8 +88,12 @@ impl Keys {
     }
 
     /// The keys of a stored array; `None` for others than these.
-    fn of(metadata: &Value) -> Option<Self> {
-        let encoding = &metadata["chunk_key_encoding"];
+    pub(super) fn of(metadata: &Value) -> Option<Self> {
+        Self::in_words(&metadata["chunk_key_encoding"])
+    }
+
+    /// Keys in Zarr's words.
+    pub(super) fn in_words(encoding: &Value) -> Option<Self> {
         let usual = if encoding["name"] == "v2" { "." } else { "/" };
         let separator = encoding["configuration"]["separator"].as_str();
         let separator = separator.unwrap_or(usual);
@@ -100,7 +104,7 @@ impl Keys {
     /// Keys for a new array of `dims` dimensions, which share no chunk with any of `taken`. An
     /// array of fewer than two dimensions has fewer ways to name its chunks, and may share a killed
     /// writer's.
-    fn beside(taken: &[Self], dims: usize) -> Self {
+    pub(super) fn beside(taken: &[Self], dims: usize) -> Self {
         let is_free = |keys: &&Self| !taken.iter().any(|taken| taken.meets(**keys, dims));
         let mut free = ALL_KEYS.iter().filter(is_free);
         let first = taken.first().map(std::slice::from_ref).unwrap_or_default();
@@ -116,7 +120,7 @@ impl Keys {
     }
 
     /// Whether a key is that of a chunk named in this way.
-    fn has(self, key: &str) -> bool {
+    pub(super) fn has(self, key: &str) -> bool {
         let numbers = match self.encoding {
             "default" if key == "c" => return true,
             "default" => key
@@ -129,7 +133,7 @@ impl Keys {
     }
 
     /// The numbers in the key of a chunk of an array of `dims` dimensions.
-    fn numbers(key: &str, dims: usize) -> Vec<String> {
+    pub(super) fn numbers(key: &str, dims: usize) -> Vec<String> {
         if dims == 0 {
             return Vec::new();
         }
@@ -141,7 +145,7 @@ impl Keys {
     }
 
     /// The key of a chunk of these numbers. An array of no dimensions has one chunk.
-    fn name(self, numbers: &[String]) -> String {
+    pub(super) fn name(self, numbers: &[String]) -> String {
         let joined = numbers.join(self.separator);
         match (self.encoding, joined.as_str()) {
             ("default", "") => "c".to_string(),
@@ -156,7 +160,7 @@ impl Keys {
         array.remove_all(&array.keys_below(|key| self.has(key))?)
     }
 
-    fn in_json(self) -> Value {
+    pub(super) fn in_json(self) -> Value {
         let configuration = json!({ "separator": self.separator });
         json!({ "name": self.encoding, "configuration": configuration })
     }
@@ -273,7 +277,7 @@ impl ObjectsPlace {
         let renamed = there.map(|key| (self.keys.name(&Keys::numbers(&key, dims)), key));
         let rest = renamed.filter(|(new, _)| !put.contains(new));
         let rest: Vec<(String, String)> = rest.map(|(new, old)| (old, new)).collect();
-        self.array.copy_all(&rest)
+        self.array.copy_all(&self.array, &rest)
     }
 
     /// Removes what was written.
@@ -379,7 +383,7 @@ impl Former {
 }
 
 /// The number of dimensions of an array.
-fn dims_of(metadata: &Value) -> usize {
+pub(super) fn dims_of(metadata: &Value) -> usize {
     metadata["shape"].as_array().map_or(0, Vec::len)
 }
 
@@ -395,14 +399,17 @@ pub(super) fn check_group(group: &Path) -> Result<()> {
     Err(Error::new(Kind::Schema, "writing", cause).at(group))
 }
 
-fn of_second_format(path: &Path) -> Error {
+pub(super) fn of_second_format(path: &Path) -> Error {
     let cause = "it is of Zarr format 2, to which Penstock does not write: give another path";
     Error::new(Kind::Schema, "writing", cause).at(path)
 }
 
 /// Changes the metadata of a group, which others may change at the same time: then it is tried
 /// again. `change` gives `None` to leave them.
-fn change_json(group: &Path, mut change: impl FnMut(Value) -> Option<Value>) -> Result<()> {
+pub(super) fn change_json(
+    group: &Path,
+    mut change: impl FnMut(Value) -> Option<Value>,
+) -> Result<()> {
     let file = Place::at(&group.join("zarr.json"))?;
     for _ in 0..TRIES_MAX {
         let Some((text, version)) = file.read()? else {

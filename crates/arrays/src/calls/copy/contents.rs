@@ -17,6 +17,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use serde_json::Value;
 
@@ -421,11 +422,18 @@ impl Contents {
 
     /// Refuses a target that lies in the source or contains it, and a target that exists.
     fn check_target(&self, source: &Path, target: &Path, options: &Options) -> Result<()> {
-        let canonical = |path: PathBuf| std::fs::canonicalize(&path).unwrap_or(path);
+        let canonical = |path: PathBuf| match is_url(&path) {
+            true => path,
+            false => std::fs::canonicalize(&path).unwrap_or(path),
+        };
         let source = of_server(source, 0);
         let source = name::split(&source).map_or(source, |(file, _)| file);
         let source = canonical(source);
-        let mut goal = resolve(self.target(target))?;
+        let in_bucket = is_url(target);
+        let mut goal = match in_bucket {
+            true => target.to_path_buf(),
+            false => resolve(self.target(target))?,
+        };
         if let Goal::Array(ArraySchema {
             name,
             disk: Storage::Chunks { .. },
@@ -450,6 +458,7 @@ impl Contents {
             || std::fs::read_dir(&goal).is_ok_and(|mut entries| entries.next().is_none());
         let is_there = match &self.in_file {
             Some(in_file) if in_file.goal.is_added => in_file.is_taken(options.overwrites)?,
+            _ if in_bucket => Node::read(&goal)?.is_some(),
             _ => std::fs::symlink_metadata(&goal).is_ok() && !is_empty(),
         };
         if is_there && !options.overwrites {

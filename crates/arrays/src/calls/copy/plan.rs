@@ -81,6 +81,8 @@ pub struct Resources {
     pub memory_bytes: u64,
     /// The number of servers, each with two buffers.
     pub servers: usize,
+    /// Whether a store in between takes whole chunks only, as one in a bucket does.
+    pub writes_whole: bool,
 }
 
 /// Finds the cheapest plan for a copy from `source` to `target`, which have one shape and one
@@ -119,9 +121,12 @@ fn find(source: &DiskSchema, target: &DiskSchema, means: Resources) -> Option<Pl
         });
     }
     for chunk in between(source, target, means) {
-        let Ok(middle) = plain(source.shape(), source.width(), &chunk) else {
+        let Ok(mut middle) = plain(source.shape(), source.width(), &chunk) else {
             continue;
         };
+        if means.writes_whole {
+            middle = middle.split(Split::Whole).ok()?;
+        }
         let first = best_pass(source, &middle, means);
         let second = best_pass(&middle, target, means);
         if let (Some(first), Some(second)) = (first, second)
@@ -411,6 +416,7 @@ mod tests {
         Resources {
             memory_bytes,
             servers: 2,
+            writes_whole: false,
         }
     }
 
