@@ -24,6 +24,7 @@ from rows import Plan, look, restart
 from rows import save as save_rows
 
 import penstock as ps
+import penstock.xarray
 
 icechunk = pytest.importorskip("icechunk")
 
@@ -276,8 +277,6 @@ def test_copies_and_data_sets_do_not_go_there(repo, place: Path):
 
 
 def test_xarray(repo):
-    from penstock.xarray import Backend
-
     store, whole = ps.Icechunk(repo), values(SHAPE, "f8", 4)
     with ps.Session() as s:
         u = ps.Array("u", SHAPE, "f8", dims=("z", "y", "x"), disk=FORMS["shards"])
@@ -285,7 +284,7 @@ def test_xarray(repo):
     options = {"consolidated": False, "group": "data"}
     other = xr.open_zarr(repo.readonly_session("main").store, **options)
     assert other.u.attrs["units"] == "K" and same_bits(other.u.values, whole)
-    opened = xr.open_dataset(store / "data", engine=Backend)
+    opened = xr.open_dataset(store / "data", engine=penstock.xarray.Backend)
     xr.testing.assert_identical(opened.load(), other.load())
 
 
