@@ -50,7 +50,7 @@ from penstock._files import (
     View,
 )
 from penstock._group import Group, State
-from penstock._icechunk import Icechunk, IcechunkPath
+from penstock._icechunk import Icechunk
 from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
 from penstock._options import SessionOptions
@@ -89,7 +89,6 @@ __all__ = [
     "FullError",
     "Group",
     "Icechunk",
-    "IcechunkPath",
     "IoError",
     "MismatchError",
     "MissingError",

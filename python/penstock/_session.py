@@ -761,6 +761,11 @@ class Session:
         message : str
             What the commit says.
 
+        Returns
+        -------
+        context manager
+            Of the block.
+
         Raises
         ------
         Error
