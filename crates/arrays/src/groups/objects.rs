@@ -18,8 +18,8 @@
 //!     .penstock              the lease of the save that is under way
 //! ```
 //!
-//! In a repository all of this is a draft, and a commit makes the change: there is no lease, and the
-//! metadata of arrays come before their chunks.
+//! In a repository all of this is a draft, and a commit makes the change: there is no lease, and
+//! the metadata of arrays come before their chunks.
 //!
 //! A writer that slept, and whose lease another one has taken over, does no harm: its chunks, its
 //! record and its checkpoint find another object in their place, and the save fails.
