@@ -638,7 +638,7 @@ fn in_chunks(array: &ArraySchema) -> Result<ArraySchema> {
     })
 }
 
-/// The array with its disk schema as chunks of a dataset, which grow: natural ones if it names none.
+/// The array as a dataset that grows, in the chunks that it names, or in natural ones.
 fn in_dataset(array: &ArrayCall, holders: &Holders, is_netcdf: bool) -> Result<ArraySchema> {
     let mut natural = array.clone();
     natural.schema.disk = Storage::Natural;

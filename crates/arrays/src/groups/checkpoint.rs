@@ -6,10 +6,12 @@ use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value, json};
 
-use super::catalog::{Checkpoint, all_checkpoints};
+use super::catalog::all_checkpoints;
+use super::found::Checkpoint;
+use super::group::{Checkpoints, Moment, Timesteps};
 use super::store::Commit;
 use super::timestep::Nodes;
-use super::{BegunCheckpoint, Checkpoints, Timesteps, ZarrGroup};
+use super::{BegunCheckpoint, ZarrGroup};
 use crate::formats::record::{ATTRIBUTE, CHECKPOINTS, VERSION, checkpoints};
 use crate::formats::spread::Spread;
 use crate::formats::sums::Sums;
@@ -20,15 +22,6 @@ use crate::schema::ArraySchema;
 
 /// The depth of a checkpoint in its group: the directory of checkpoints is between the two.
 const CHECKPOINT_DEPTH: usize = 2;
-
-/// The moment of a save.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Moment {
-    pub step: u64,
-    pub time: Option<f64>,
-    /// The attributes of the moment.
-    pub attributes: Map<String, Value>,
-}
 
 impl Checkpoints for ZarrGroup {
     fn begin_checkpoint(

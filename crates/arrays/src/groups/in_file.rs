@@ -27,6 +27,7 @@
 //! again: `penstock copy` makes a file without it.
 
 mod checkpoint;
+mod growing;
 mod timestep;
 
 use std::fs::File;
@@ -37,10 +38,10 @@ use penstock_hdf5::{AllElements, Attribute, Element, FileForm, Hdf5File, NewData
 use penstock_layout::exact;
 use serde_json::{Map, Value};
 
-use super::Group;
-use super::catalog::{Catalog, Checkpoint, Shapes};
 use super::coordinate::{Coordinate, Values};
 use super::declared::{ArrayDeclaration, Declaration};
+use super::found::{Catalog, Checkpoint, Shapes};
+use super::group::Group;
 use super::metadata::{TIMES, about_rows, grown, take_time};
 use crate::dtype::ElementType;
 use crate::formats::hdf5::journal::Journal;
@@ -53,7 +54,7 @@ use crate::schema::{ArraySchema, Storage};
 use crate::write::checks::{check_not_in_checkpoints, resolve};
 use crate::write::{FileArray, FilePlace, LockedFile, recover};
 
-use timestep::GrowingArray;
+use growing::GrowingArray;
 
 /// A group in a file.
 pub(super) struct GroupInFile {

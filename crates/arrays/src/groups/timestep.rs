@@ -7,9 +7,10 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 use serde_json::Value;
 
+use super::ZarrGroup;
+use super::group::Timesteps;
 use super::metadata::{Metadata, TIMES, number_path};
 use super::store::{Change, Commit, Remains};
-use super::{Timesteps, ZarrGroup};
 use crate::formats::record::{self, Growth, Record, TIME};
 use crate::formats::spread::{SpreadArray, of_server};
 use crate::formats::sums::{SUM_BYTES, Sums};

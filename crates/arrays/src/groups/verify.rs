@@ -9,7 +9,8 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Split, exact};
 use penstock_machines::Medium;
 
-use super::catalog::{Catalog, Contents, Entry, checkpoint_sums, list, open};
+use super::catalog::{Contents, Entry, checkpoint_sums, list, open};
+use super::found::Catalog;
 use super::metadata::Metadata;
 use super::objects::{read_sums, timestep_sums_object};
 use super::timestep::{Rows, rows_at, rows_of, sums_offset, time_of};

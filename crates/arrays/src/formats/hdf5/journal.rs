@@ -2,11 +2,11 @@
 //!
 //! A file that is there is changed in place: others may have it open, and a copy of it may be
 //! large. New elements lie behind the former end of the file, where no reader looks. So do new
-//! metadata. The changes of metadata that are there are first written to a journal in the temporary
-//! beside the file, and then to the file: first the superblock, with the new end, and then the rest.
-//! So the file is the old or the new one for as long as possible, also for programs that know
-//! nothing of the journal. Where a process was killed in between, those of Penstock look at the
-//! journal: a reader sees the file with the changes over it, and a writer makes them first.
+//! metadata. Changes of what is there are first written to a journal in the temporary beside the
+//! file, and then to the file: first the superblock, with the new end, and then the rest. So the
+//! file is the old or the new one for as long as possible, also for programs that know nothing of
+//! the journal. Where a process was killed in between, those of Penstock look at the journal: a
+//! reader sees the file with the changes over it, and a writer makes them first.
 //!
 //! ```text
 //! .run.h5~.penstock/

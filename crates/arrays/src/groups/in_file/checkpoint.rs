@@ -7,9 +7,8 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_hdf5::FileForm;
 use serde_json::{Map, Value, json};
 
-use super::super::catalog::Checkpoint;
-use super::super::checkpoint::Moment;
-use super::super::{Checkpoints, Timesteps};
+use super::super::found::Checkpoint;
+use super::super::group::{Checkpoints, Moment, Timesteps};
 use super::{GroupInFile, checkpoints, dataset_of};
 use crate::formats::Target;
 use crate::formats::hdf5::mark::{Mark, checkpoints_of};

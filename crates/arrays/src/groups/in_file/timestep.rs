@@ -6,52 +6,20 @@ use penstock_engine::{Error, Result};
 use penstock_hdf5::{Changes, Chunk, ChunkEntry, Hdf5File};
 use penstock_layout::{DiskSchema, exact};
 
-use super::super::Timesteps;
+use super::super::group::Timesteps;
 use super::super::metadata::TIMES;
 use super::GroupInFile;
+use super::growing::GrowingArray;
 use crate::formats::hdf5::describe;
 use crate::formats::hdf5::mark::{Mark, time};
-use crate::formats::placed::{Location, Places};
+use crate::formats::placed::Places;
 use crate::formats::record::{Growth, Record, row_arrays};
 use crate::formats::room::{Notes, Place};
 use crate::formats::sums::Sums;
 use crate::formats::{Form, Target};
 use crate::fs::files::{self, damaged};
 use crate::fs::ops;
-use crate::write::{ALIGNMENT, chunk_at};
-
-/// An array of a timestep that is being written.
-pub(super) struct GrowingArray {
-    dataset: String,
-    /// The extents afterwards.
-    shape: Vec<u64>,
-    /// The rows of the timestep, as an array.
-    window: DiskSchema,
-    /// The first row of the chunk in which the window begins.
-    first: u64,
-    location: Location,
-    notes: Notes,
-}
-
-impl GrowingArray {
-    /// The chunk that is an object of the window.
-    fn chunk(&self, object: u64, place: Place) -> Chunk {
-        let mut chunk = chunk_at(&self.window, object, place);
-        chunk.start[0] += self.first;
-        chunk
-    }
-
-    /// Makes the dataset longer, and enters the chunks that servers have written.
-    fn enter(&self, file: &mut Hdf5File) -> Result<()> {
-        file.resize(&self.dataset, &self.shape)?;
-        let written = self.notes.read()?.into_iter().map(|(object, place)| {
-            let former = self.location.place_of_chunk(object);
-            let former = former.map(|former| self.chunk(object, former));
-            (self.chunk(object, place), former)
-        });
-        file.enter(&self.dataset, &written.collect::<Vec<_>>())
-    }
-}
+use crate::write::ALIGNMENT;
 
 impl Timesteps for GroupInFile {
     fn check_servers(&self, _: usize) -> Result<()> {
