@@ -20,6 +20,7 @@ from typing import Any
 
 import h5py
 import hdf5plugin
+import icechunk
 import netCDF4
 import numcodecs
 import numpy as np
@@ -163,6 +164,8 @@ class Reader:
 
 
 ZARR3, ZARR2, HDF5, NETCDF = "Zarr 3", "Zarr 2", "HDF5", "NetCDF-4"
+ICECHUNK = "Icechunk"
+"""Zarr 3 in a repository."""
 
 ONLY_READ = "Penstock reads it, and does not write it"
 MACHINE_ORDER = "Penstock writes the byte order of the machine"
@@ -193,16 +196,19 @@ BY_PENSTOCK: Excuses = {
 # --- Penstock
 
 
-def _penstock(place: Path, case: Case, disk: ps.Chunks | ps.HDF5) -> Path:
+def _penstock(place: Path, case: Case, disk: ps.Chunks | ps.HDF5, form: str = "") -> Path:
     """Written by two ranks, of which each has rows."""
     path = place / {ps.Chunks: "g", ps.HDF5: "u.h5", ps.NetCDF: "u.nc"}[type(disk)]
+    if form == ICECHUNK:
+        _repository(path)
     whole = ps.Array(NAME, case.shape, case.native, disk=disk)
     dists = ",".join(["BLOCK"] + ["*"] * (len(case.shape) - 1))
     array = whole.with_memory(ps.Distribution(dists, (2,))) if case.shape else whole
 
     def rank(session: ps.Session) -> None:
         part = case.data[array.local_slices(session.rank)] if case.shape else case.data
-        session.write(path, array, np.ascontiguousarray(part) if case.shape else part)
+        target = ps.Icechunk(_repository(path)) if form == ICECHUNK else path
+        session.write(target, array, np.ascontiguousarray(part) if case.shape else part)
 
     ps.run(rank, 2, servers=2, sync=False)
     return path
@@ -235,12 +241,18 @@ def _shard(case: Case) -> tuple[int, ...]:
     return tuple(2 * extent for extent in case.extents)
 
 
-def penstock_zarr(place: Path, case: Case) -> Path:
+def _chunks(case: Case) -> ps.Chunks:
     if case.codec == "sharding":
-        disk = ps.Chunks(_shard(case), subchunks=case.extents)
-    else:
-        disk = ps.Chunks(case.extents, codec=json.dumps(_codecs_of(case)))
-    return _penstock(place, case, disk) / NAME
+        return ps.Chunks(_shard(case), subchunks=case.extents)
+    return ps.Chunks(case.extents, codec=json.dumps(_codecs_of(case)))
+
+
+def penstock_zarr(place: Path, case: Case) -> Path:
+    return _penstock(place, case, _chunks(case)) / NAME
+
+
+def penstock_icechunk(place: Path, case: Case) -> Path:
+    return _penstock(place, case, _chunks(case), ICECHUNK)
 
 
 FILTERS = {
@@ -258,19 +270,25 @@ def penstock_netcdf(place: Path, case: Case) -> Path:
 
 
 def read_by_penstock(path: Path, form: str) -> np.ndarray:
+    source = ps.Icechunk(_repository(path)) / NAME if form == ICECHUNK else path
     with ps.Session(servers=2, block_bytes=64) as session:
-        array = session.open(path)
-        return np.asarray(session.read(path, array))
+        array = session.open(source)
+        return np.asarray(session.read(source, array))
 
 
 # --- zarr-python, and zarrs in the place of its codecs
 
 
 def _zarr(place: Path, case: Case, zarr_format: int, inner: Mapping[str, Any]) -> Path:
+    _zarr_in(place / "g", case, zarr_format, inner)
+    return place / "g" / NAME
+
+
+def _zarr_in(store: Any, case: Case, zarr_format: int, inner: Mapping[str, Any]) -> None:
     named: dict[str, Any] = {"dimension_names": _dims(case)}
     if zarr_format == 2:
         named = {"attributes": {"_ARRAY_DIMENSIONS": _dims(case)}}
-    array = zarr.create_group(place / "g", zarr_format=zarr_format).create_array(
+    array = zarr.create_group(store, zarr_format=zarr_format).create_array(
         NAME,
         shape=case.shape,
         dtype=case.dtype if zarr_format == 2 else case.native,
@@ -279,7 +297,6 @@ def _zarr(place: Path, case: Case, zarr_format: int, inner: Mapping[str, Any]) -
         **inner,
     )
     array[...] = case.data
-    return place / "g" / NAME
 
 
 def _dims(case: Case) -> list[str]:
@@ -341,6 +358,37 @@ def by_zarrs(call: Callable[..., Any]) -> Callable[..., Any]:
             return call(*arguments)
 
     return called
+
+
+# --- Icechunk, through zarr-python
+
+
+def _repository(path: Path) -> icechunk.Repository:
+    icechunk.set_logs_filter("error")  # it warns of repositories in directories
+    return icechunk.Repository.open_or_create(icechunk.local_filesystem_storage(str(path)))
+
+
+def _committed(path: Path) -> Any:
+    return _repository(path).readonly_session("main").store
+
+
+def icechunk_(place: Path, case: Case) -> Path:
+    session = _repository(place / "g").writable_session("main")
+    _zarr_in(session.store, case, 3, _options3(case))
+    session.commit("an array")
+    return place / "g"
+
+
+def read_by_icechunk(path: Path, form: str) -> np.ndarray:
+    return np.asarray(zarr.open_array(_committed(path), path=NAME, mode="r")[...])
+
+
+def metadata_of(path: Path, form: str) -> dict[str, Any]:
+    """The metadata of an array of Zarr."""
+    if form == ICECHUNK:
+        array = zarr.open_array(_committed(path), path=NAME, mode="r")
+        return json.loads(json.dumps(array.metadata.to_dict(), default=str))
+    return json.loads((path / {ZARR3: "zarr.json", ZARR2: ".zarray"}[form]).read_text())
 
 
 # --- TensorStore
@@ -486,7 +534,10 @@ def xarray_netcdf(place: Path, case: Case) -> Path:
 
 def read_by_xarray(path: Path, form: str) -> np.ndarray:
     how: dict[str, Any] = {"mask_and_scale": False, "decode_times": False}
-    if form in (ZARR3, ZARR2):
+    where: Any
+    if form == ICECHUNK:
+        where, how = _committed(path), {**how, "engine": "zarr", "consolidated": False}
+    elif form in (ZARR3, ZARR2):
         where, how = path.parent, {**how, "engine": "zarr", "consolidated": False}
     elif form == NETCDF:
         where, how = path, {**how, "engine": "netcdf4", "auto_complex": True}
@@ -504,11 +555,13 @@ WRITERS = [
     Writer("Penstock", ZARR3, penstock_zarr, IN_ZARR3),
     Writer("Penstock", HDF5, penstock_hdf5, IN_HDF5 | BY_PENSTOCK),
     Writer("Penstock", NETCDF, penstock_netcdf, IN_NETCDF | BY_PENSTOCK),
+    Writer("Penstock", ICECHUNK, penstock_icechunk, IN_ZARR3),
     Writer("zarr-python", ZARR3, zarr3, IN_ZARR3),
     Writer("zarr-python", ZARR2, zarr2, IN_ZARR2),
     Writer("TensorStore", ZARR3, tensorstore3, IN_ZARR3 | BY_NUMCODECS),
     Writer("TensorStore", ZARR2, tensorstore2, IN_ZARR2 | BY_NUMCODECS),
     Writer("zarrs", ZARR3, by_zarrs(zarr3), IN_ZARR3 | {"fletcher32": NO_FLETCHER}),
+    Writer("Icechunk", ICECHUNK, icechunk_, IN_ZARR3),
     Writer("h5py", HDF5, h5py_, IN_HDF5),
     Writer(
         "netCDF4",
@@ -530,7 +583,7 @@ WRITERS = [
 ]
 
 READERS = [
-    Reader("Penstock", (ZARR3, ZARR2, HDF5, NETCDF), read_by_penstock),
+    Reader("Penstock", (ZARR3, ZARR2, HDF5, NETCDF, ICECHUNK), read_by_penstock),
     Reader("zarr-python", (ZARR3, ZARR2), read_by_zarr),
     Reader(
         "TensorStore",
@@ -555,6 +608,7 @@ READERS = [
             },
         },
     ),
+    Reader("Icechunk", (ICECHUNK,), read_by_icechunk),
     Reader("h5py", (HDF5, NETCDF), read_by_h5py),
     Reader(
         "netCDF4",
@@ -568,7 +622,7 @@ READERS = [
         },
         {HDF5: {"f2": "it has no floating-point numbers of two bytes: the process ends"}},
     ),
-    Reader("xarray", (ZARR3, ZARR2, HDF5, NETCDF), read_by_xarray),
+    Reader("xarray", (ZARR3, ZARR2, HDF5, NETCDF, ICECHUNK), read_by_xarray),
 ]
 
 

@@ -372,3 +372,66 @@ def test_a_file_that_is_cut_short_is_refused(place):
             (place / "x.h5").write_bytes(whole[:bytes])
             with ps.Session() as s, pytest.raises(ps.DamagedError):
                 s.read(f"{place}/x.h5:/{name}", ps.Array("u", (40, 30), "i4"))
+
+
+def virtual(path, layout, **more):
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_virtual_dataset("u", layout, **more)
+
+
+def test_virtual_datasets_are_read(tmp_path):
+    """From other files, in pieces of any form; what is missing is the fill value."""
+    parts = [values((4, 6), "f8", n) for n in range(3)]
+    for number, part in enumerate(parts):
+        with h5py.File(tmp_path / f"part{number}.h5", "w") as file:
+            how = {"chunks": (2, 3), "compression": 1} if number else {}
+            file.create_dataset("a/x", data=part, **how)
+    layout = h5py.VirtualLayout((4, 4, 6), "f8")
+    for number in range(4):  # there is no fourth
+        layout[number] = h5py.VirtualSource(f"part{number}.h5", "a/x", (4, 6))
+    virtual(tmp_path / "stack.h5", layout, fillvalue=7.0)
+    strided = h5py.VirtualLayout((12, 3), "f8")
+    for number in range(3):
+        source = h5py.VirtualSource(tmp_path / f"part{number}.h5", "a/x", (4, 6))
+        strided[number::3, ::2] = source[:, 1:3]
+        strided[number::3, 1] = source[:, 5]
+    virtual(tmp_path / "strided.h5", strided)
+    for name in ("stack.h5", "strided.h5"):
+        with h5py.File(tmp_path / name) as file:
+            expected = file["u"][()]
+        for ranks in (1, 3):
+            array = ps.Array("u", expected.shape, "f8")
+            rows = array.with_memory(
+                ps.Distribution("BLOCK" + ",*" * (expected.ndim - 1), (ranks,))
+            )
+
+            def part(session, rows=rows, name=name):
+                return session.read(tmp_path / name, rows)
+
+            found = ps.run(part, ranks, block_bytes=64, servers=2)
+            assert same_bits(np.concatenate(found), expected), name
+        ps.copy(tmp_path / name, tmp_path / f"{name}.zarr", overwrite=True)
+        assert same_bits(zarr.open_group(tmp_path / f"{name}.zarr")["u"][...], expected)
+    with ps.Session() as s, pytest.raises(ps.UnsupportedError, match="library"):
+        s.write(
+            f"{tmp_path}/stack.h5:/u",
+            s.open(f"{tmp_path}/stack.h5:/u"),
+            1.0 + np.zeros((1, 4, 6)),
+            region=(0, 0, 0),
+        )
+
+
+def test_a_virtual_dataset_that_grows_with_its_sources(tmp_path):
+    data = values((5, 4), "i4", 1)
+    with h5py.File(tmp_path / "part.h5", "w") as file:
+        file.create_dataset("x", data=data, maxshape=(None, 4), chunks=(2, 4))
+        source = h5py.VirtualSource(file["x"])
+        layout = h5py.VirtualLayout((5, 4), "i4", maxshape=(None, 4))
+        layout[: h5py.h5s.UNLIMITED, :] = source[: h5py.h5s.UNLIMITED, :]
+    virtual(tmp_path / "all.h5", layout)
+    with h5py.File(tmp_path / "part.h5", "a") as file:
+        file["x"].resize(7, axis=0)
+        file["x"][5:] = 9
+    with ps.Session() as s:
+        found = s.read(tmp_path / "all.h5", s.open(tmp_path / "all.h5"))
+    assert found.shape == (7, 4) and same_bits(found[:5], data) and (found[5:] == 9).all()

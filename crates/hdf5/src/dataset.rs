@@ -46,7 +46,9 @@ pub enum Storage {
     Compact,
     /// In other files, of these names.
     External(Vec<String>),
-    /// There is nowhere a place for elements, or they are those of other datasets.
+    /// In datasets of other files.
+    Virtual,
+    /// There are none: the dataset has no space.
     Other,
 }
 
@@ -116,7 +118,7 @@ pub(crate) fn outline(opened: &Opened) -> Outcome<Dataset> {
             }
         }
         Layout::Compact => Storage::Compact,
-        Layout::Virtual => Storage::Other,
+        Layout::Virtual => Storage::Virtual,
     };
     let dimensions = (0..shape.len())
         .map(|d| name_of(opened, d))

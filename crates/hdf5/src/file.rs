@@ -11,7 +11,7 @@ use hdf5_metno_sys::h5f::{
     H5F_ACC_RDONLY, H5F_ACC_RDWR, H5F_ACC_TRUNC, H5F_libver_t, H5Fcreate, H5Fopen,
 };
 use hdf5_metno_sys::h5p::{
-    H5P_CLS_FILE_ACCESS, H5P_CLS_FILE_CREATE, H5Pcreate, H5Pset_attr_creation_order,
+    H5P_CLS_FILE_ACCESS, H5P_CLS_FILE_CREATE, H5P_DEFAULT, H5Pcreate, H5Pset_attr_creation_order,
     H5Pset_libver_bounds, H5Pset_link_creation_order,
 };
 use penstock_engine::{Error, Kind, Result};
@@ -89,6 +89,33 @@ impl Hdf5File {
     pub fn open(file: File, path: &Path, over: &Changes) -> Result<Self> {
         let image = image_of(file, over).map_err(|e| Error::io(&e, "reading", path))?;
         Self::open_as(image, path, OpenMode::Read, FileForm::Hdf5)
+    }
+
+    /// Opens a file to look at it, by the driver that the library has for files: it finds other
+    /// files through it, where the datasets of this one are virtual.
+    ///
+    /// # Errors
+    /// [`Kind::Damaged`] when the library cannot open it.
+    pub fn open_with_sources(path: &Path) -> Result<Self> {
+        let open = || -> Outcome<OpenFile> {
+            let name = text(&path.to_string_lossy())?;
+            sync::sync(|| {
+                // SAFETY: the name ends with a zero, and the new file has no other owner.
+                unsafe {
+                    from_id(h5check(H5Fopen(
+                        name.as_ptr(),
+                        H5F_ACC_RDONLY,
+                        H5P_DEFAULT,
+                    ))?)
+                }
+            })
+        };
+        let open = open().map_err(|e| Error::new(Kind::Damaged, "opening", said(&e)).at(path))?;
+        Ok(Self {
+            open,
+            image: SharedImage::default(),
+            path: path.to_path_buf(),
+        })
     }
 
     /// Opens a file to change its metadata: see [`Hdf5File::finish`]. The file itself stays as it

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_bucket::{Place, bucket_of, is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
+use penstock_hdf5::Hdf5File;
 use penstock_layout::{Assignment, Block, DiskSchema, Split};
 use penstock_machines::{DeviceId, Medium};
 use serde::{Deserialize, Serialize};
@@ -279,7 +280,13 @@ impl Target {
             Form::Flat(location) => location.open_read(self.way)?,
             Form::Parts(location) => location.open_read(self.server, schema, self.way)?,
             Form::Placed(location) => location.open_read(schema, self.way)?,
-            Form::Library(location) => location.open_read(hdf5::describe::open(&location.file)?)?,
+            Form::Library(location) => {
+                let file = match location.is_virtual {
+                    true => Hdf5File::open_with_sources(&location.file)?,
+                    false => hdf5::describe::open(&location.file)?,
+                };
+                location.open_read(file)?
+            }
             Form::Referred(location) => location.open_read(schema, self.way)?,
         };
         let Checksums::Compare(known) = &self.checksums else {

@@ -59,7 +59,7 @@ fn described(
     path: &Path,
     dataset: &str,
 ) -> Result<(ArraySchema, Form)> {
-    let Some(found) = found else {
+    let Some(mut found) = found else {
         let mut there = arrays_of(file)?;
         there.truncate(20);
         let cause = format!(
@@ -68,6 +68,11 @@ fn described(
         );
         return Err(Error::new(Kind::Missing, "opening", cause).at(path));
     };
+    if found.storage == Stored::Virtual
+        && let Some(there) = Hdf5File::open_with_sources(path)?.outline(dataset)?
+    {
+        found.shape = there.shape; // which may follow from those of its sources
+    }
     let refused = |cause: String| Error::new(Kind::Unsupported, "opening", cause).at(path);
     let (word, is_stored) = match &found.element {
         Element::Stored(word) => (word, true),
@@ -102,6 +107,7 @@ fn described(
             dataset: dataset.to_string(),
             element,
             fill: fill.clone(),
+            is_virtual: found.storage == Stored::Virtual,
         }),
         _ => {
             let cause = format!("nobody has all filters of {dataset}, {filters}, and its type");
@@ -141,7 +147,7 @@ fn lie_of(
             let known = Places::Known(places_of(&grid, chunks, path)?);
             Ok((Some(chunk.clone()), Some(known)))
         }
-        Stored::Compact => Ok((None, None)),
+        Stored::Compact | Stored::Virtual => Ok((None, None)),
         Stored::External(files) => refused(format!(
             "the elements of {dataset} are in other files, {}: `h5repack` makes one file of them",
             files.join(", ")

@@ -1,5 +1,6 @@
 //! Datasets that servers read through the HDF5 library: elements within the metadata (compact),
-//! filters that only the library has, and numbers of a form that NumPy has not.
+//! filters that only the library has, numbers of a form that NumPy has not, and datasets whose
+//! elements are in other files (virtual).
 //!
 //! Each server opens the file, and reads block by block. The library lets one thread of a process
 //! in at a time, so servers of one process decode one after the other.
@@ -25,6 +26,8 @@ pub(crate) struct Location {
     pub(crate) dataset: String,
     pub(crate) element: ElementType,
     pub(crate) fill: Fill,
+    /// Whether the elements are in datasets of other files.
+    pub(crate) is_virtual: bool,
 }
 
 impl Location {
