@@ -164,6 +164,9 @@ crash: build ## crash at every change to the disk; kill writing jobs 400 times; 
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 	@echo "== crash: 3 ranks with an open array, killed 100 times, with readers beside them and without"
 	python tests/open_kills.py --kills 100 --ranks 3 --seed 1
+	@echo "== crash: jobs that write to buckets, killed at every request"
+	PENSTOCK_KILL_STEP=1 python -m pytest -q -k killed tests/test_buckets.py \
+	    tests/test_bucket_groups.py tests/test_bucket_copies.py
 
 crash-files: build ## crash volumes of parallel files at CRASH_SEEDS moments; kill jobs that use one 300 times
 	@echo "== crash: servers and clients of simulated volumes, $(CRASH_SEEDS) seeds"

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import http.client
 import http.server
+import itertools
 import os
 import random
 import shutil
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import boto3
@@ -239,11 +240,32 @@ def _handler(target: int, proxy: Proxy) -> type[http.server.BaseHTTPRequestHandl
     return Handler
 
 
+KILL_STEP = int(os.environ.get("PENSTOCK_KILL_STEP", "4"))
+"""The number of requests from one kill to the next: 1 in `make crash`."""
+
+
+def kill_numbers() -> range:
+    """The numbers of the requests at which a job is killed; it ends before the last of them."""
+    return range(0, 400, KILL_STEP)
+
+
+def are_in_order(states: Sequence[object], expected: Sequence[object]) -> bool:
+    """Whether kills, one later than the other, have left the first of the expected states, others
+    in their order, and the last; all of them if no request was left out."""
+    left = list(dict.fromkeys(states))
+    ends = left[:1] == expected[:1] and left[-1:] == expected[-1:]
+    rest = iter(expected)
+    in_order = all(any(state == other for other in rest) for state in left)
+    changes = sum(one != other for one, other in itertools.pairwise(states))
+    is_whole = KILL_STEP > 1 or left == list(expected)
+    return ends and in_order and changes == len(left) - 1 and is_whole
+
+
 @contextlib.contextmanager
 def before(target: int, proxy: Proxy) -> Iterator[int]:
     """Starts a proxy before the service; gives its port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(target, proxy))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield server.server_address[1]

@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 import tensorstore
 import zarr
-from buckets import BUCKET, Careless, Gate, Service, Trouble, before, environment, service
+from buckets import (
+    BUCKET,
+    Careless,
+    Gate,
+    Service,
+    Trouble,
+    before,
+    environment,
+    kill_numbers,
+    service,
+)
 from helpers import DTYPES, penstock, same_bits, values
 from test_bucket_groups import (  # noqa: F401 - they run with moto's server, too
     test_arrays_and_attributes_come_later,
@@ -259,7 +269,7 @@ def test_a_write_that_is_killed_at_any_request(bucket: Service, kind):
     if kind == "region":
         new[:, :2] = old[:, :2]
     states = []
-    for number in range(100):
+    for number in kill_numbers():
         bucket.clear(f"{path}/")
         if kind != "new":
             save(url(path), u, old)

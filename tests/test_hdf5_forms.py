@@ -417,7 +417,7 @@ def test_virtual_datasets_are_read(tmp_path):
             f"{tmp_path}/stack.h5:/u",
             s.open(f"{tmp_path}/stack.h5:/u"),
             1.0 + np.zeros((1, 4, 6)),
-            region=(0, 0, 0),
+            region=0,
         )
 
 

@@ -249,7 +249,9 @@ mod tests {
     #[test]
     fn a_journal_is_whole_or_none() {
         let whole = journal().encode();
-        assert_eq!(Journal::decode(&whole), Some(journal()));
+        let mut within = journal();
+        within.runs.retain(|run| !run.old.is_empty());
+        assert_eq!(Journal::decode(&whole), Some(within));
         for cut in 0..whole.len() {
             assert!(Journal::decode(&whole[..cut]).is_none(), "{cut}");
             let mut wrong = whole.clone();

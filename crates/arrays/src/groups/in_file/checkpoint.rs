@@ -52,9 +52,10 @@ impl Checkpoints for GroupInFile {
             arrays: arrays.collect(),
             ..FileGoal::default()
         };
-        let path = self.free_path(moment.step)?;
-        let temporary = Temporary::create(&path, None, &path)?;
-        let place = FilePlace::of_new(path, goal)?;
+        // Of one name for all, so that the next removes what a killed one has left.
+        let new = self.checkpoint("new");
+        let temporary = Temporary::create(&new, None, &new)?;
+        let place = FilePlace::of_new(self.free_path(moment.step)?, goal)?;
         let forms = place.lay_out(&temporary, false)?;
         self.begun = Some((place, temporary));
         Ok(forms.into_iter().map(Target::new).collect())
