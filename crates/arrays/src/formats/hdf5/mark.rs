@@ -20,9 +20,10 @@ use penstock_hdf5::{Attribute, FileForm, Hdf5File, Values};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::describe;
+use super::{describe, name};
 use crate::formats::record::{ATTRIBUTE, Record, TIME};
 use crate::fs::files::damaged;
+use crate::schema::{ArraySchema, Storage};
 
 /// What the directory of a group's checkpoints has behind the name of the group's file.
 const CHECKPOINTS: &str = ".checkpoints";
@@ -148,4 +149,12 @@ pub(crate) fn group_of_checkpoints(directory: &Path) -> Option<PathBuf> {
 /// The dataset with the times of a group's timesteps.
 pub(crate) fn time() -> String {
     format!("/{TIME}")
+}
+
+/// The path of an array's dataset.
+pub(crate) fn dataset_of(schema: &ArraySchema) -> String {
+    match &schema.disk {
+        Storage::Hdf5 { dataset, .. } if !dataset.is_empty() => name::tidy(dataset),
+        _ => format!("/{}", schema.name),
+    }
 }

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::super::found::Checkpoint;
 use super::super::group::{Checkpoints, Moment, Timesteps};
-use super::{GroupInFile, checkpoints, dataset_of};
+use super::{GroupInFile, checkpoints};
 use crate::formats::Target;
-use crate::formats::hdf5::mark::{Mark, checkpoints_of};
+use crate::formats::hdf5::mark::{Mark, checkpoints_of, dataset_of};
 use crate::formats::record::{ATTRIBUTE, VERSION};
 use crate::formats::sums::Sums;
 use crate::fs::files::{self, make_directory, remove_if_there};
