@@ -157,7 +157,7 @@ def patient(act):
 
 def as_user(user: int, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs Python code as another user, who need not be able to read the interpreter."""
-    become = "import os, numpy, penstock as ps; os.setgroups([])\n"
+    become = "import os, numpy, penstock as ps; ps.Session; os.setgroups([])\n"
     become += f"os.setgid({user}); os.setuid({user})\n"
     return subprocess.run(
         [sys.executable, "-c", become + code, *arguments],

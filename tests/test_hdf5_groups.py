@@ -126,11 +126,12 @@ def test_arrays_join_a_group_and_a_file(place):
 def test_a_group_that_is_there_gives_natural_arrays_their_chunks(place):
     path = place / "x.nc"
     with ps.Session() as s:
-        s.timestep(ps.Group("g", [make(disk=ps.NetCDF((3, 2)))], path), {"u": ramp(SHAPE)})
+        first = make(disk=ps.NetCDF((3, 2), "/fields/u", "shuffle+deflate"))
+        s.timestep(ps.Group("g", [first], path), {"u": ramp(SHAPE)})
         s.timestep(ps.Group("g", [ps.Array("u", SHAPE, "f8")], path), {"u": -ramp(SHAPE)})
     with netCDF4.Dataset(path) as data:
-        assert data["u"].chunking() == [1, 3, 2]
-        assert same_bits(np.asarray(data["u"][1]), -ramp(SHAPE))
+        assert data["fields/u"].chunking() == [1, 3, 2]
+        assert same_bits(np.asarray(data["fields/u"][1]), -ramp(SHAPE))
 
 
 @pytest.mark.parametrize(

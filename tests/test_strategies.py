@@ -212,6 +212,7 @@ def test_a_full_disk(tiny, monkeypatch, strategy, form):
 
 READ_ONLY = """
 import os, sys, numpy as np, penstock as ps
+ps.Session  # the package is loaded while it can be read
 os.setegid(65534); os.seteuid(65534)
 u = ps.Array("u", (8, 8), "f8", memory=ps.Distribution("BLOCK,*", (2,)), disk=ps.Chunks((4, 4)))
 def main(s):
