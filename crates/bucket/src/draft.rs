@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
+use crate::process::own_process;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
@@ -125,21 +126,21 @@ pub(crate) fn state(name: &str) -> Result<Arc<dyn State>> {
 /// its own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fork {
-    process: u32,
+    process: u64,
     bytes: Vec<u8>,
 }
 
 impl Fork {
     pub(crate) fn of(state: &dyn State) -> Result<Self> {
         Ok(Self {
-            process: std::process::id(),
+            process: own_process(),
             bytes: state.bytes()?,
         })
     }
 
     /// Whether the state is of this process.
     pub(crate) fn is_own(&self) -> bool {
-        self.process == std::process::id()
+        self.process == own_process()
     }
 
     pub(crate) fn open(&self) -> Result<Arc<dyn State>> {

@@ -8,6 +8,7 @@
 //! | [`draft`] | repositories: states that are committed, and drafts of the next |
 //! | `url` | tells URLs of buckets from other paths |
 //! | `service` | connects to the service of a bucket, once a process |
+//! | `process` | what tells a process from all others of a job |
 //! | `profile` | the profiles of Amazon's tools: keys, regions, endpoints |
 //! | `failure` | what an error of a service means |
 //!
@@ -37,10 +38,12 @@
 pub mod draft;
 mod failure;
 pub mod place;
+mod process;
 mod profile;
 mod service;
 mod url;
 
 pub use draft::{Draft, Fork};
 pub use place::{Place, Version};
+pub use process::own_process;
 pub use url::{bucket_of, committed, is_in_repository, is_url, key_of};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_bucket::{Place, bucket_of, is_in_repository, is_url};
+use penstock_bucket::{Place, bucket_of, is_in_repository, is_url, own_process};
 use penstock_engine::{Error, Kind, Result};
 use penstock_hdf5::Hdf5File;
 use penstock_layout::{Assignment, Block, DiskSchema, Split};
@@ -32,7 +32,7 @@ pub struct Target {
     /// The server that opens the target, and the number of servers.
     server: (usize, usize),
     /// The process that alone reaches the target, if it is in that process's memory.
-    process: Option<u32>,
+    process: Option<u64>,
 }
 
 /// The use of checksums.
@@ -88,7 +88,7 @@ impl Target {
         let place = Place::of(target.data_path()).ok().flatten();
         let is_own = place.is_some_and(|place| !place.is_shared());
         Self {
-            process: is_own.then(std::process::id),
+            process: is_own.then(own_process),
             ..target
         }
     }
@@ -236,7 +236,7 @@ impl Target {
     fn service(&self) -> Result<DeviceId> {
         let path = self.data_path();
         let refused = |cause| Err(Error::new(Kind::Unsupported, "opening", cause).at(path));
-        if self.process.is_some_and(|own| own != std::process::id()) {
+        if self.process.is_some_and(|own| own != own_process()) {
             return refused("it is in the memory of one process, and the job has several");
         }
         if self.way.direct == DirectIo::Always {
