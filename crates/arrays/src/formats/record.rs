@@ -355,19 +355,23 @@ pub(crate) fn make_directory(group: &Path) -> Result<Vec<PathBuf>> {
         "dimension_names": [],
     });
     let record = directory(group);
-    let mut made = vec![group.to_path_buf()];
-    for (directory, json) in [
+    let nodes = [
         (group.join(HIDDEN), super::zarr::group_json()),
         (record.clone(), array),
-    ] {
+    ];
+    let mut made = vec![group.to_path_buf()];
+    for (directory, _) in &nodes {
         if !directory.is_dir() {
-            files::make_directory(&directory)?;
+            files::make_directory(directory)?;
         }
+        made.push(directory.clone());
+    }
+    for (directory, json) in &nodes {
         let file = directory.join("zarr.json");
         if !file.exists() {
-            files::write_json(&file, &json)?;
+            // Readers look for a record in it: there is all of it, or nothing.
+            files::put_json(&record.join("new-zarr.json"), json, &file)?;
         }
-        made.extend([file, directory]);
     }
     let sums = record.join("sums");
     if !sums.is_dir() {

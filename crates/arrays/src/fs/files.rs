@@ -222,6 +222,15 @@ pub(crate) fn write_json(path: &Path, json: &Value) -> Result<()> {
     write(path, &json::text(json))
 }
 
+/// Writes a JSON file aside, at `new`, and puts it in its place: the former one or all of the new
+/// one is there, also after a power failure.
+pub(crate) fn put_json(new: &Path, json: &Value, place: &Path) -> Result<()> {
+    remove_if_there(new)?;
+    write_json(new, json)?;
+    sync_path(new)?;
+    put_in_place(new, place)
+}
+
 /// Makes a directory, which is yet to be synced. A bucket has none.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
     if is_url(path) {

@@ -113,10 +113,7 @@ fn write_record(path: &Path, record: &Record) -> Result<()> {
     }
     files::sync_paths(&made)?;
     let new = record::directory(path).join("new-record");
-    remove_if_there(&new)?;
-    files::write_json(&new, &record.json())?;
-    files::sync_path(&new)?;
-    files::put_in_place(&new, &record::file(path))?;
+    files::put_json(&new, &record.json(), &record::file(path))?;
     remove_former(path)
 }
 

@@ -230,10 +230,7 @@ pub(super) fn groups_above(path: &Path) -> Result<Vec<(PathBuf, String)>> {
 /// Replaces the metadata of a group.
 fn write_group(group: &Path, json: &Value, temporary: &Temporary) -> Result<()> {
     let new = temporary.beside("group.json");
-    files::remove_if_there(&new)?;
-    files::write_json(&new, json)?;
-    files::sync_path(&new)?;
-    put_in_place(&new, &group.join("zarr.json"))
+    files::put_json(&new, json, &group.join("zarr.json"))
 }
 
 /// Locks the metadata of a group against other Penstock processes, for as long as the file is open.
