@@ -21,8 +21,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import boto3
+import pytest
 import zarr
 from obstore.store import S3Store
+
+import penstock as ps
 
 BUCKET = "data"
 START_SECONDS_MAX = 120
@@ -238,6 +241,31 @@ def _handler(target: int, proxy: Proxy) -> type[http.server.BaseHTTPRequestHandl
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
     return Handler
+
+
+FORMS = {
+    "natural": None,
+    "plain": ps.Chunks((4, 3, 5)),
+    "zstd": ps.Chunks((4, 3, 5), codec="zstd:1"),
+    "crc32c": ps.Chunks((7, 2, 3), codec="crc32c"),
+    "shards": ps.Chunks((4, 4, 6), subchunks=(2, 4, 3), codec="zstd:1"),
+}
+"""Arrays of `SHAPE` as they are stored where chunks are objects."""
+SHAPE = (7, 6, 11)
+
+
+@contextlib.contextmanager
+def reached(of: str | None = None) -> Iterator[Service]:
+    """Starts a service as `service` does; the environment says how to reach it."""
+    with service(of=of) as running, pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(running.port).items():
+            patch.setenv(name, value)
+        yield running
+
+
+def url(path: str) -> str:
+    """The URL of a place in the bucket."""
+    return f"s3://{BUCKET}/{path}"
 
 
 KILL_STEP = int(os.environ.get("PENSTOCK_KILL_STEP", "4"))

@@ -11,7 +11,6 @@ import pytest
 import xarray as xr
 import zarr
 from buckets import (
-    BUCKET,
     Gate,
     Service,
     are_in_order,
@@ -19,7 +18,8 @@ from buckets import (
     environment,
     gofakes3,
     kill_numbers,
-    service,
+    reached,
+    url,
 )
 from helpers import penstock, same_bits, values
 
@@ -31,14 +31,8 @@ SHAPE = (7, 6, 11)
 
 @pytest.fixture(scope="module")
 def bucket():
-    with service(of=gofakes3()) as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(running.port).items():
-            patch.setenv(name, value)
+    with reached(gofakes3()) as running:
         yield running
-
-
-def url(path: str) -> str:
-    return f"s3://{BUCKET}/{path}"
 
 
 def signed(sign: int, seed: int) -> np.ndarray:

@@ -24,7 +24,8 @@ from buckets import (
     environment,
     gofakes3,
     kill_numbers,
-    service,
+    reached,
+    url,
 )
 from helpers import penstock, same_bits, tree
 from rows import Plan, look, restart, save
@@ -35,14 +36,8 @@ import penstock as ps
 @pytest.fixture(scope="module")
 def bucket():
     """The quicker service, where it can be had: a save makes many requests."""
-    with service(of=gofakes3()) as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(running.port).items():
-            patch.setenv(name, value)
+    with reached(gofakes3()) as running:
         yield running
-
-
-def url(path: str) -> str:
-    return f"s3://{BUCKET}/{path}"
 
 
 def fetched(bucket: Service, path: str, to: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from buckets import environment, gofakes3, service
+from buckets import gofakes3, reached
 from test_buckets import (  # noqa: F401 - they run here, too
     test_a_part_is_written_whole_or_not_at_all,
     test_a_write_that_is_killed_at_any_request,
@@ -20,7 +20,5 @@ def bucket():
     program = gofakes3()
     if program is None:
         pytest.skip("needs gofakes3, or Go to build it")
-    with service(of=program) as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(running.port).items():
-            patch.setenv(name, value)
+    with reached(program) as running:
         yield running

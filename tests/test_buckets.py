@@ -19,6 +19,8 @@ import tensorstore
 import zarr
 from buckets import (
     BUCKET,
+    FORMS,
+    SHAPE,
     Careless,
     Gate,
     Service,
@@ -26,7 +28,8 @@ from buckets import (
     before,
     environment,
     kill_numbers,
-    service,
+    reached,
+    url,
 )
 from helpers import DTYPES, penstock, same_bits, values
 from test_bucket_groups import (  # noqa: F401 - they run with moto's server, too
@@ -36,26 +39,11 @@ from test_bucket_groups import (  # noqa: F401 - they run with moto's server, to
 
 import penstock as ps
 
-FORMS = {
-    "natural": None,
-    "plain": ps.Chunks((4, 3, 5)),
-    "zstd": ps.Chunks((4, 3, 5), codec="zstd:1"),
-    "crc32c": ps.Chunks((7, 2, 3), codec="crc32c"),
-    "shards": ps.Chunks((4, 4, 6), subchunks=(2, 4, 3), codec="zstd:1"),
-}
-SHAPE = (7, 6, 11)
-
 
 @pytest.fixture(scope="module")
 def bucket():
-    with service() as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(running.port).items():
-            patch.setenv(name, value)
+    with reached() as running:
         yield running
-
-
-def url(path: str) -> str:
-    return f"s3://{BUCKET}/{path}"
 
 
 def array(disk=None, dtype="f8", shape=SHAPE, ranks=1, name="u") -> ps.Array:

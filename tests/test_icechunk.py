@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import random
 import signal
 import subprocess
@@ -17,9 +16,10 @@ import pytest
 import saved
 import xarray as xr
 import zarr
-from buckets import BUCKET, environment, service
+from buckets import BUCKET, FORMS, SHAPE, reached
 from conformance import random_block_bytes, random_case, read, write
 from helpers import DTYPES, fails, same_bits, tree, values
+from repositories import fetched
 from rows import Plan, look, restart
 from rows import save as save_rows
 
@@ -30,14 +30,6 @@ icechunk = pytest.importorskip("icechunk")
 
 from penstock import _icechunk  # noqa: E402
 
-FORMS = {
-    "natural": None,
-    "plain": ps.Chunks((4, 3, 5)),
-    "zstd": ps.Chunks((4, 3, 5), codec="zstd:1"),
-    "crc32c": ps.Chunks((7, 2, 3), codec="crc32c"),
-    "shards": ps.Chunks((4, 4, 6), subchunks=(2, 4, 3), codec="zstd:1"),
-}
-SHAPE = (7, 6, 11)
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 icechunk.set_logs_filter("error")  # it warns of repositories in directories
@@ -45,9 +37,7 @@ icechunk.set_logs_filter("error")  # it warns of repositories in directories
 
 @pytest.fixture(scope="module")
 def bucket():
-    with service() as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(running.port).items():
-            patch.setenv(name, value)
+    with reached() as running:
         yield running
 
 
@@ -460,17 +450,6 @@ def test_arguments(place: Path):
 # ---------------------------------------------------------------------------------------------
 # Groups
 # ---------------------------------------------------------------------------------------------
-
-
-def fetched(repo, to: Path) -> Path:
-    """A directory with all objects of the last snapshot."""
-    store = ps.Icechunk(repo)
-    os.fspath(store)  # it looks for the last snapshot
-    found = _icechunk.state(store._repository.name)
-    for key in found.keys_below(""):
-        (to / key).parent.mkdir(parents=True, exist_ok=True)
-        (to / key).write_bytes(found.get(key, None))
-    return to
 
 
 @pytest.mark.parametrize("seed", range(8))

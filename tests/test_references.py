@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import xarray
 import zarr
-from buckets import BUCKET, Service, environment, service
+from buckets import BUCKET, Service, reached
 from helpers import penstock, same_bits, values
 from kerchunk.combine import MultiZarrToZarr
 from kerchunk.df import refs_to_dataframe
@@ -44,9 +44,7 @@ INLINE = [0, 100, 1 << 20]
 
 @pytest.fixture(scope="module")
 def bucket():
-    with service() as running, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(running.port).items():
-            patch.setenv(name, value)
+    with reached() as running:
         yield running
 
 

@@ -380,7 +380,19 @@ class _Committed(_Objects):
         return pickle.dumps(self.session) if self.is_shared else b""
 
 
-class _Fork:
+class _Listed:
+    """What looks for keys in all that was written to a draft."""
+
+    _whole: _Objects
+
+    def keys_below(self, key: str) -> list[str]:
+        return self._whole.keys_below(key)
+
+    def directories(self, key: str) -> list[str]:
+        return self._whole.directories(key)
+
+
+class _Fork(_Listed):
     """The copy of a draft that one server of another process writes."""
 
     id = "fork"
@@ -409,18 +421,12 @@ class _Fork:
 
     remove_below = remove
 
-    def keys_below(self, key: str) -> list[str]:
-        return self._whole.keys_below(key)
-
-    def directories(self, key: str) -> list[str]:
-        return self._whole.directories(key)
-
     @_translated
     def copied(self) -> bytes:
         return pickle.dumps(self._nodes.session)
 
 
-class _Draft:
+class _Draft(_Listed):
     """The next state of a branch, with what a call has written so far."""
 
     def __init__(self, repository: _Repository, name: str) -> None:
@@ -476,12 +482,6 @@ class _Draft:
 
     def remove_below(self, key: str) -> None:
         self._whole.remove_below(key)
-
-    def keys_below(self, key: str) -> list[str]:
-        return self._whole.keys_below(key)
-
-    def directories(self, key: str) -> list[str]:
-        return self._whole.directories(key)
 
     @_translated
     def copied(self) -> bytes:

@@ -18,6 +18,7 @@ from conformance import random_case, read, write
 from helpers import same_bits, values
 from mpi4py import MPI
 from mpihelpers import TRANSPORTS, assert_fails
+from repositories import fetched
 from rows import Plan, look, restart
 from rows import save as save_rows
 from test_mpi_conformance import open_session
@@ -26,7 +27,6 @@ import penstock as ps
 
 icechunk = pytest.importorskip("icechunk")
 
-from penstock import _icechunk  # noqa: E402
 
 COMM = MPI.COMM_WORLD
 SHAPE = (13, 6, 5)
@@ -220,17 +220,6 @@ def test_any_parts(mpi, storage, seed):
         case = saved.random_part_case(chance, mpi.size)
     with ps.Session(mpi, servers=mpi.size, block_bytes=chance.choice([16, 4096])) as s:
         saved.change_parts(s, case, random.Random(seed), ps.Icechunk(storage) / "u")
-
-
-def fetched(storage, to: Path) -> Path:
-    """A directory with all objects of the last snapshot."""
-    store = ps.Icechunk(storage)
-    os.fspath(store)  # it looks for the last snapshot
-    found = _icechunk.state(store._repository.name)
-    for key in found.keys_below(""):
-        (to / key).parent.mkdir(parents=True, exist_ok=True)
-        (to / key).write_bytes(found.get(key, None))
-    return to
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -282,55 +282,11 @@ impl ZarrGroup {
             let cause = "the group there is all in one place: give its path without {server}";
             return Err(self.refused(cause));
         }
-        if let Some(asked) = declared.time_chunk
-            && asked != self.record.time_chunk
-        {
-            let there = self.record.time_chunk;
-            let cause = format!("its chunks are of {there} timesteps, and the call says {asked}");
-            return Err(self.refused(&cause));
-        }
-        for (name, growth) in &self.record.arrays {
-            let array = declared
-                .arrays
-                .iter()
-                .find(|array| array.schema.name == *name);
-            let Some(array) = array else {
-                let names: Vec<&str> = declared
-                    .arrays
-                    .iter()
-                    .map(|a| a.schema.name.as_str())
-                    .collect();
-                let cause =
-                    format!("the group there has the array {name:?}, and this one is of {names:?}");
-                return Err(self.refused(&cause));
-            };
-            self.check_array(array, growth)?;
-        }
-        Ok(())
-    }
-
-    fn check_array(&self, array: &ArrayDeclaration, growth: &Growth) -> Result<()> {
-        let asked = &array.schema;
-        let stored = self.metadata.moment(&self.record, &asked.name)?;
-        let own = |shape: &[u64]| shape[usize::from(array.is_ragged)..].to_vec();
-        let is_same = array.growth() == *growth
-            && own(&stored.shape) == own(&asked.shape)
-            && stored.element == asked.element
-            && self.metadata.is_stored_as(&self.record, array)?;
-        if is_same {
-            return Ok(());
-        }
-        let cause = format!(
-            "{:?} there is {} of shape {:?}, stored as {}, and the call says {} of {:?}, {}",
-            asked.name,
-            stored.element,
-            stored.shape,
-            stored.disk,
-            asked.element,
-            asked.shape,
-            asked.disk
-        );
-        Err(self.refused(&cause))
+        let moment = |name: &str| self.moment(name);
+        let is_stored_as = |_: &ArraySchema, array: &ArrayDeclaration| {
+            self.metadata.is_stored_as(&self.record, array)
+        };
+        declared.check_stored(&self.path, &self.record, &moment, &is_stored_as)
     }
 
     /// Refuses a group to which another program has added timesteps.
@@ -429,6 +385,19 @@ impl Record {
         };
         declared.arrays.iter().for_each(|array| record.add(array));
         record
+    }
+
+    /// The record with one timestep more, in which the arrays have so many rows.
+    fn grown<'a>(&self, arrays: impl Iterator<Item = (&'a str, u64)>) -> Self {
+        let mut next = self.clone();
+        next.timesteps += 1;
+        for (name, count) in arrays {
+            if let Some(Growth::Rows(dimension)) = self.arrays.get(name) {
+                let start = self.rows.get(dimension).copied().unwrap_or(0);
+                next.rows.insert(dimension.clone(), start + count);
+            }
+        }
+        next
     }
 
     fn add(&mut self, array: &ArrayDeclaration) {

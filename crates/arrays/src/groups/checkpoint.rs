@@ -1,6 +1,6 @@
 //! Checkpoints: written where nobody looks, and made visible by one rename, or one put.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use penstock_bucket::is_url;
 use penstock_engine::{Error, Kind, Result};
@@ -8,11 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::catalog::all_checkpoints;
 use super::found::Checkpoint;
-use super::group::{Checkpoints, Moment, Timesteps};
+use super::group::{Checkpoints, Moment};
 use super::store::Commit;
 use super::timestep::Nodes;
 use super::{BegunCheckpoint, ZarrGroup};
-use crate::formats::record::{ATTRIBUTE, CHECKPOINTS, VERSION, checkpoints};
+use crate::formats::record::{ATTRIBUTE, CHECKPOINTS, checkpoints};
 use crate::formats::spread::Spread;
 use crate::formats::sums::Sums;
 use crate::formats::zarr::{self, ChunkForm, Location, consolidated};
@@ -34,7 +34,8 @@ impl Checkpoints for ZarrGroup {
             depth: CHECKPOINT_DEPTH,
             ..Spread::new(Path::new(&timesteps.template), servers)
         });
-        let name = self.free_name(moment.step)?;
+        let taken = files::directories_in(&checkpoints(&self.path))?;
+        let name = Checkpoint::free_name(moment.step, |name| taken.iter().any(|t| t == name))?;
         let new = self.store.new_checkpoint(&name);
         remove_if_there(&new)?;
         make_directory(&new)?;
@@ -79,16 +80,7 @@ impl Checkpoints for ZarrGroup {
         };
         let (new, arrays) = (begun.place, begun.metadata);
         let there = all_checkpoints(&self.path)?;
-        let about = Checkpoint {
-            version: VERSION,
-            group: self.record.group.clone(),
-            number: there.last().map_or(1, |newest| newest.number + 1),
-            step: moment.step,
-            time: moment.time,
-            timesteps: self.timesteps(),
-            attributes: Map::new(),
-            path: PathBuf::new(),
-        };
+        let about = Checkpoint::next(&there, &self.record, moment);
         let mut made = self.store.write_checkpoint_sums(&new, sums)?;
         for (name, json) in &arrays {
             let directory = new.join(name);
@@ -100,9 +92,7 @@ impl Checkpoints for ZarrGroup {
         json["attributes"] = Value::Object(moment.attributes.clone());
         json["attributes"][ATTRIBUTE] = json!(about);
         let json = consolidated::with(json, arrays.clone());
-        let gone = &there[..(there.len() + 1)
-            .saturating_sub(keep.max(1))
-            .min(there.len())];
+        let gone = Checkpoint::outdated(&there, keep);
         let below = format!("{CHECKPOINTS}/{}", begun.name);
         let mut added = vec![(below.clone(), consolidated::entry(&json))];
         let of_arrays = arrays.into_iter();
@@ -140,18 +130,6 @@ impl Checkpoints for ZarrGroup {
 }
 
 impl ZarrGroup {
-    /// A name that no checkpoint has. A run from which the program has restarted may have saved the
-    /// same step.
-    fn free_name(&self, step: u64) -> Result<String> {
-        let taken = files::directories_in(&checkpoints(&self.path))?;
-        let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
-        let mut free = names.filter(|name| !taken.contains(name));
-        free.next().ok_or_else(|| {
-            let cause = "there is no free name for it";
-            Error::new(Kind::Full, "saving a checkpoint", cause)
-        })
-    }
-
     fn remove_checkpoints<'a>(
         &mut self,
         mut gone: impl Iterator<Item = &'a Checkpoint>,

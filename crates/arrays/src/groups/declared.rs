@@ -1,12 +1,13 @@
 //! The declaration of a group.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
 use super::coordinate::Coordinate;
-use crate::formats::record::{self, CHECKPOINTS, Growth, TIME};
+use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME};
 use crate::schema::ArraySchema;
 
 /// The declaration of a group by a program.
@@ -47,6 +48,60 @@ impl Declaration {
             if name.starts_with('.') || !taken.insert(name.clone()) {
                 return wrong(format!(
                     "nothing in a group can be named {name:?}: the name is taken, or hidden"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Declaration {
+    /// Checks that the arrays of the group at `path` are declared, and stored as declared: `moment`
+    /// gives a stored array at one moment, and `is_stored_as` looks at its chunks and codecs.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`].
+    pub(super) fn check_stored(
+        &self,
+        path: &Path,
+        record: &Record,
+        moment: &dyn Fn(&str) -> Result<ArraySchema>,
+        is_stored_as: &dyn Fn(&ArraySchema, &ArrayDeclaration) -> Result<bool>,
+    ) -> Result<()> {
+        let refused = |cause: String| {
+            let error = Error::new(Kind::Schema, "writing to a group", cause);
+            Err(error.at(path))
+        };
+        let there = record.time_chunk;
+        if let Some(asked) = self.time_chunk.filter(|asked| *asked != there) {
+            return refused(format!(
+                "its chunks are of {there} timesteps, and the call says {asked}"
+            ));
+        }
+        for (name, growth) in &record.arrays {
+            let mut arrays = self.arrays.iter();
+            let Some(array) = arrays.find(|array| array.schema.name == *name) else {
+                let names = self.arrays.iter().map(|array| array.schema.name.as_str());
+                let names: Vec<&str> = names.collect();
+                return refused(format!(
+                    "the group there has the array {name:?}, and this one is of {names:?}"
+                ));
+            };
+            let (stored, asked) = (moment(name)?, &array.schema);
+            let own = |shape: &[u64]| shape[usize::from(array.is_ragged)..].to_vec();
+            let is_same = array.growth() == *growth
+                && own(&stored.shape) == own(&asked.shape)
+                && stored.element == asked.element
+                && is_stored_as(&stored, array)?;
+            if !is_same {
+                return refused(format!(
+                    "{name:?} there is {} of shape {:?}, stored as {}, and the call says {} of {:?}, {}",
+                    stored.element,
+                    stored.shape,
+                    stored.disk,
+                    asked.element,
+                    asked.shape,
+                    asked.disk
                 ));
             }
         }

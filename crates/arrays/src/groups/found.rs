@@ -2,9 +2,12 @@
 
 use std::path::PathBuf;
 
+use penstock_engine::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::group::Moment;
+use crate::formats::record::{Record, VERSION};
 use crate::schema::ArraySchema;
 
 /// Shapes of arrays, by name.
@@ -51,4 +54,37 @@ pub struct Catalog {
     pub rows: Vec<(String, u64)>,
     /// The checkpoints, the newest last.
     pub checkpoints: Vec<Checkpoint>,
+}
+
+impl Checkpoint {
+    /// The next checkpoint of a group with this record, which has those that are `there`.
+    pub(super) fn next(there: &[Self], record: &Record, moment: &Moment) -> Self {
+        Self {
+            version: VERSION,
+            group: record.group.clone(),
+            number: there.last().map_or(1, |newest| newest.number + 1),
+            step: moment.step,
+            time: moment.time,
+            timesteps: record.timesteps,
+            attributes: Map::new(),
+            path: PathBuf::new(),
+        }
+    }
+
+    /// The name of a checkpoint of `step` that none has. A run from which the program has restarted
+    /// may have saved the same step.
+    pub(super) fn free_name(step: u64, is_taken: impl Fn(&str) -> bool) -> Result<String> {
+        let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
+        let mut free = names.filter(|name| !is_taken(name));
+        free.next().ok_or_else(|| {
+            let cause = "there is no free name for it";
+            Error::new(Kind::Full, "saving a checkpoint", cause)
+        })
+    }
+
+    /// Those that go when there is one more, and `keep` are kept.
+    pub(super) fn outdated(there: &[Self], keep: usize) -> &[Self] {
+        let gone = (there.len() + 1).saturating_sub(keep.max(1));
+        &there[..gone.min(there.len())]
+    }
 }

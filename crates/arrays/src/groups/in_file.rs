@@ -31,6 +31,7 @@ mod checkpoint;
 mod growing;
 mod timestep;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -42,7 +43,7 @@ use super::found::{Catalog, Checkpoint, Shapes};
 use super::group::Group;
 use super::metadata::take_time;
 use crate::formats::hdf5::journal::Journal;
-use crate::formats::hdf5::mark::{Mark, checkpoints_of, dataset_of};
+use crate::formats::hdf5::mark::{GroupMark, Mark, checkpoints_of, dataset_of};
 use crate::formats::hdf5::{attributes, describe, filters};
 use crate::formats::record::{ATTRIBUTE, Growth, Record};
 use crate::fs::files::{self, damaged, put_in_place};
@@ -58,8 +59,7 @@ use growing::GrowingArray;
 pub(super) struct GroupInFile {
     path: PathBuf,
     form: FileForm,
-    record: Record,
-    mark: Mark,
+    mark: GroupMark,
     file: LockedFile,
     temporary: Temporary,
     /// The arrays of the timestep that is being written.
@@ -70,17 +70,11 @@ pub(super) struct GroupInFile {
 
 impl Group for GroupInFile {
     fn id(&self) -> &str {
-        &self.record.id
+        &self.mark.group.id
     }
 
     fn moment(&self, name: &str) -> Result<ArraySchema> {
-        moment(
-            &describe::open(&self.path)?,
-            &self.path,
-            &self.mark,
-            &self.record,
-            name,
-        )
+        moment(self.file.opened(), &self.path, &self.mark, name)
     }
 }
 
@@ -103,38 +97,40 @@ impl GroupInFile {
         let file = match LockedFile::open(&path)? {
             Some(file) => file,
             None => {
-                let former = Mark::of_group(declared);
+                let former = GroupMark::of(declared);
                 let additions = Additions::new(None, &former, declared, is_first, form);
                 create(&path, &additions.map_err(|e| e.at(&path))?, &temporary)?;
                 let made = LockedFile::open(&path)?;
                 made.ok_or_else(|| damaged(&path, "it is gone"))?
             }
         };
-        let opened = describe::open(&path)?;
-        if opened.is_netcdf() != is_netcdf {
+        if file.opened().is_netcdf() != is_netcdf {
             let word = |is_netcdf| if is_netcdf { "NetCDF-4" } else { "HDF5" };
             let (there, asked) = (word(!is_netcdf), word(is_netcdf));
             let cause = format!("the file there is of {there}, and the call says {asked}");
             return Err(Error::new(Kind::Schema, "writing to a group", cause).at(&path));
         }
-        let mark = Mark::read(&opened, &path)?.unwrap_or_else(|| Mark::of_group(declared));
-        let Some(record) = mark.group.clone() else {
-            let cause = "it is a checkpoint: give another path";
-            return Err(Error::new(Kind::Schema, "writing to a group", cause).at(&path));
+        let mark = match Mark::read(file.opened(), &path)? {
+            Some(Mark::Group(mark)) => mark,
+            None => GroupMark::of(declared),
+            Some(Mark::Checkpoint(_)) => {
+                let cause = "it is a checkpoint: give another path";
+                return Err(Error::new(Kind::Schema, "writing to a group", cause).at(&path));
+            }
         };
         let mut group = Self {
             path,
             form,
-            record,
             mark,
             file,
             temporary,
             growing: Vec::new(),
             begun: None,
         };
-        group.check_arrays(&opened, declared)?;
-        group.check_lengths(&opened)?;
-        let additions = Additions::new(Some(&opened), &group.mark, declared, is_first, form);
+        group.check_arrays(declared)?;
+        group.check_lengths()?;
+        let opened = Some(group.file.opened());
+        let additions = Additions::new(opened, &group.mark, declared, is_first, form);
         let additions = additions.map_err(|e| e.at(&group.path))?;
         if !additions.is_empty() {
             group.file.make_room(group.file.end())?;
@@ -148,62 +144,25 @@ impl GroupInFile {
     }
 
     /// Checks that the stored arrays are declared, and stored as declared.
-    fn check_arrays(&self, opened: &Hdf5File, declared: &Declaration) -> Result<()> {
-        if let Some(asked) = declared.time_chunk
-            && asked != self.record.time_chunk
-            && !self.record.arrays.is_empty()
-        {
-            let there = self.record.time_chunk;
-            let cause = format!("its chunks are of {there} timesteps, and the call says {asked}");
-            return Err(self.refused(&cause));
-        }
-        for (name, growth) in &self.record.arrays {
-            let mut arrays = declared.arrays.iter();
-            let Some(array) = arrays.find(|array| array.schema.name == *name) else {
-                let names = declared
-                    .arrays
-                    .iter()
-                    .map(|array| array.schema.name.as_str());
-                let names: Vec<&str> = names.collect();
-                let cause =
-                    format!("the group there has the array {name:?}, and this one is of {names:?}");
-                return Err(self.refused(&cause));
-            };
-            let stored = moment(opened, &self.path, &self.mark, &self.record, name)?;
-            let asked = &array.schema;
-            let own = |shape: &[u64]| shape[usize::from(array.is_ragged)..].to_vec();
-            let is_same = array.growth() == *growth
-                && own(&stored.shape) == own(&asked.shape)
-                && stored.element == asked.element
-                && is_stored_as(&stored, array)
-                && (!array.says_codec || self.mark.dataset(name) == dataset_of(asked));
-            if !is_same {
-                let cause = format!(
-                    "{name:?} there is {} of shape {:?} in {}, stored as {}, and the call says {} \
-                     of {:?} in {}, {}",
-                    stored.element,
-                    stored.shape,
-                    self.mark.dataset(name),
-                    stored.disk,
-                    asked.element,
-                    asked.shape,
-                    dataset_of(asked),
-                    asked.disk
-                );
-                return Err(self.refused(&cause));
-            }
-        }
-        Ok(())
+    fn check_arrays(&self, declared: &Declaration) -> Result<()> {
+        let moment = |name: &str| self.moment(name);
+        let is_stored_as = |stored: &ArraySchema, array: &ArrayDeclaration| {
+            let asked = dataset_of(&array.schema);
+            let is_there = !array.says_codec || self.mark.dataset(&stored.name) == asked;
+            Ok(is_there && is_stored_as(stored, array))
+        };
+        declared.check_stored(&self.path, &self.mark.group, &moment, &is_stored_as)
     }
 
     /// Refuses a group whose arrays another program has changed.
-    fn check_lengths(&self, opened: &Hdf5File) -> Result<()> {
-        let is_new = self.record.arrays.is_empty();
-        for name in self.record.names().into_iter().filter(|_| !is_new) {
+    fn check_lengths(&self) -> Result<()> {
+        let record = &self.mark.group;
+        let is_new = record.arrays.is_empty();
+        for name in record.names().into_iter().filter(|_| !is_new) {
             let dataset = self.mark.dataset(&name);
-            let found = opened.outline(&dataset)?;
+            let found = self.file.opened().outline(&dataset)?;
             let there = found.and_then(|found| found.shape.first().copied());
-            let known = self.record.length(&name);
+            let known = record.length(&name);
             if there != known {
                 let there = there.map_or("gone".to_string(), |there| format!("{there} long"));
                 let cause = format!(
@@ -220,47 +179,36 @@ impl GroupInFile {
     /// Makes a change of the metadata, with the mark, whole or not at all.
     fn change(
         &mut self,
-        mark: Mark,
+        mark: GroupMark,
         change: impl FnOnce(&mut Hdf5File) -> Result<()>,
     ) -> Result<()> {
-        let Self {
-            path,
-            file,
-            temporary,
-            ..
-        } = self;
         let changes = || {
-            let copy = file.file.try_clone();
-            let copy = copy.map_err(|e| Error::io(&e, "opening", path))?;
-            let end = files::length(&copy, path)?;
-            let mut open = Hdf5File::change(copy, path, end)?;
+            let mut open = self.file.change()?;
             change(&mut open)?;
             mark.write(&mut open)?;
             open.finish()
         };
-        file.install(changes, temporary)?;
+        self.file.install(changes, &self.temporary)?;
         self.now(mark)
     }
 
     /// Goes on after a change.
-    fn now(&mut self, mark: Mark) -> Result<()> {
-        self.record = mark.group.clone().unwrap_or_else(|| self.record.clone());
+    fn now(&mut self, mark: GroupMark) -> Result<()> {
         self.mark = mark;
         self.file.go_on()
     }
 }
 
-impl Mark {
+impl GroupMark {
     /// The mark of a group that has no arrays yet.
-    fn of_group(declared: &Declaration) -> Self {
+    fn of(declared: &Declaration) -> Self {
         let none = Declaration {
             arrays: Vec::new(),
             ..declared.clone()
         };
         Self {
-            datasets: std::collections::BTreeMap::new(),
-            group: Some(Record::of(&none)),
-            checkpoint: None,
+            datasets: BTreeMap::new(),
+            group: Record::of(&none),
         }
     }
 }
@@ -302,18 +250,12 @@ fn is_stored_as(stored: &ArraySchema, array: &ArrayDeclaration) -> bool {
 }
 
 /// The schema of an array of a group at one moment.
-fn moment(
-    opened: &Hdf5File,
-    path: &Path,
-    mark: &Mark,
-    record: &Record,
-    name: &str,
-) -> Result<ArraySchema> {
+fn moment(opened: &Hdf5File, path: &Path, mark: &GroupMark, name: &str) -> Result<ArraySchema> {
     let (mut schema, _) = describe::outline(opened, path, &mark.dataset(name))?;
     schema.name = name.to_string();
-    match record.arrays.get(name) {
+    match mark.group.arrays.get(name) {
         Some(Growth::Rows(_)) => {}
-        _ => take_time(&mut schema, record.time_chunk).map_err(|e| e.at(path))?,
+        _ => take_time(&mut schema, mark.group.time_chunk).map_err(|e| e.at(path))?,
     }
     Ok(schema)
 }
@@ -327,22 +269,21 @@ pub(super) fn catalog(path: &Path) -> Result<Option<Catalog>> {
         return Ok(None);
     }
     let opened = describe::open(path)?;
-    let Some(mark) = Mark::read(&opened, path)? else {
-        return Ok(None);
-    };
-    let Some(record) = mark.group.clone() else {
+    let Some(Mark::Group(mark)) = Mark::read(&opened, path)? else {
         return Ok(None);
     };
     let mut attributes = attributes::to_json(opened.attributes("")?, opened.is_netcdf());
     attributes.remove(ATTRIBUTE);
-    let arrays = record.arrays.keys();
-    let arrays = arrays.map(|name| moment(&opened, path, &mark, &record, name));
+    let arrays = mark.group.arrays.keys();
+    let arrays = arrays.map(|name| moment(&opened, path, &mark, name));
+    let arrays = arrays.collect::<Result<_>>()?;
+    let record = mark.group;
     Ok(Some(Catalog {
         attributes,
         timesteps: record.timesteps,
         time_chunk: record.time_chunk,
-        arrays: arrays.collect::<Result<_>>()?,
-        rows: record.rows.clone().into_iter().collect(),
+        arrays,
+        rows: record.rows.into_iter().collect(),
         checkpoints: checkpoints(path)?,
         name: record.group,
     }))
@@ -364,9 +305,10 @@ pub(super) fn checkpoints(path: &Path) -> Result<Vec<Checkpoint>> {
             continue; // what others have put there, or a checkpoint that has just been removed
         }
         let opened = describe::open(&place)?;
-        let about = Mark::read(&opened, &place)?.and_then(|mark| mark.checkpoint);
-        let about = about.and_then(|about| serde_json::from_value::<Checkpoint>(about).ok());
-        let Some(checkpoint) = about else {
+        let Some(Mark::Checkpoint(mark)) = Mark::read(&opened, &place)? else {
+            continue;
+        };
+        let Ok(checkpoint) = serde_json::from_value::<Checkpoint>(mark.checkpoint) else {
             continue;
         };
         let mut attributes = attributes::to_json(opened.attributes("")?, opened.is_netcdf());
@@ -391,8 +333,10 @@ pub(super) fn shapes_in(path: &Path) -> Result<Option<Shapes>> {
         return Ok(None);
     }
     let opened = describe::open(path)?;
-    let mark = Mark::read(&opened, path)?;
-    let datasets = mark.map(|mark| mark.datasets).unwrap_or_default();
+    let datasets = match Mark::read(&opened, path)? {
+        Some(Mark::Checkpoint(mark)) => mark.datasets,
+        _ => BTreeMap::new(),
+    };
     let shapes = datasets.into_iter().map(|(name, dataset)| {
         let found = opened.outline(&dataset)?;
         Ok((name, found.map(|found| found.shape).unwrap_or_default()))

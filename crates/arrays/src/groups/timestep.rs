@@ -48,7 +48,9 @@ impl Timesteps for ZarrGroup {
         arrays: &[(String, u64)],
         block_bytes: u64,
     ) -> Result<Vec<(DiskSchema, Target)>> {
-        let next = self.grown(arrays.iter().map(|(name, rows)| (name.as_str(), *rows)));
+        let next = self
+            .record
+            .grown(arrays.iter().map(|(name, rows)| (name.as_str(), *rows)));
         self.store
             .announce(&self.metadata.own_files(&self.path, &next))?;
         let arrays = arrays.iter().map(|(name, rows)| {
@@ -73,7 +75,9 @@ impl Timesteps for ZarrGroup {
 
     fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
         let index = self.timesteps();
-        let next = self.grown(arrays.iter().map(|(name, rows, _)| (name.as_str(), *rows)));
+        let next = self
+            .record
+            .grown(arrays.iter().map(|(name, rows, _)| (name.as_str(), *rows)));
         let mut made = self.write_number(TIME, index, time.to_ne_bytes())?;
         for (name, count, sums) in arrays {
             made.extend(self.write_sums(name, self.next_rows(name, *count), sums)?);
@@ -119,19 +123,6 @@ impl ZarrGroup {
             start: self.record.length(name).unwrap_or(0),
             count,
         }
-    }
-
-    /// The record with one timestep more, in which the arrays have so many rows.
-    fn grown<'a>(&self, arrays: impl Iterator<Item = (&'a str, u64)>) -> Record {
-        let mut next = self.record.clone();
-        next.timesteps += 1;
-        for (name, count) in arrays {
-            if let Some(Growth::Rows(dimension)) = self.record.arrays.get(name) {
-                let start = self.record.rows.get(dimension).copied().unwrap_or(0);
-                next.rows.insert(dimension.clone(), start + count);
-            }
-        }
-        next
     }
 
     /// Makes another record visible, after the files in `made` have been synced. All files that

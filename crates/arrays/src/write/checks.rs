@@ -148,7 +148,7 @@ pub(crate) fn check_not_in_checkpoints(path: &Path) -> Result<()> {
             _ => Ok(false),
         };
         let is_of_file = || match group_of_checkpoints(directory) {
-            Some(file) => Ok(Mark::read_at(&file)?.is_some_and(|mark| mark.group.is_some())),
+            Some(file) => Mark::is_of_group(&file),
             None => Ok(false),
         };
         if is_of_group()? || is_of_file()? {

@@ -143,19 +143,16 @@ impl FilePlace {
         check_not_in_checkpoints(&file)?;
         recover(&file)?;
         let former = match goal.is_added {
-            true => {
-                if describe::is_hdf5_file(&file) {
-                    let opened = describe::open(&file)?;
-                    let mut arrays = goal.arrays.iter();
-                    arrays.try_for_each(|array| check_not_saved(&opened, &file, &array.path))?;
-                }
-                LockedFile::open(&file)?
-            }
+            true => LockedFile::open(&file)?,
             false => {
                 check_file(&file, false)?;
                 None
             }
         };
+        if let Some(former) = &former {
+            let mut arrays = goal.arrays.iter();
+            arrays.try_for_each(|array| check_not_saved(former.opened(), &file, &array.path))?;
+        }
         Self::at(file, goal, former, is_copy)
     }
 
@@ -307,11 +304,7 @@ impl FilePlace {
     fn metadata(&self, places: Vec<Places>, end: u64) -> Result<Changes> {
         let mut file = match &self.former {
             None => Hdf5File::create(&self.file, self.form, end)?,
-            Some(former) => {
-                let copy = former.file.try_clone();
-                let copy = copy.map_err(|e| Error::io(&e, "opening", &self.file))?;
-                Hdf5File::change(copy, &self.file, end)?
-            }
+            Some(former) => former.change_over(&Changes::default(), end)?,
         };
         for group in &self.goal.groups {
             let attributes = attributes::of_json(&group.attributes, self.form)?;

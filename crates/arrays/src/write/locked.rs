@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::{Changes, is_hdf5};
+use penstock_hdf5::{Changes, Hdf5File, is_hdf5};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -30,8 +30,8 @@ pub(crate) struct LockedFile {
     path: PathBuf,
     /// Its length before anything is added.
     bytes: u64,
-    /// The end of what is in use.
-    end: u64,
+    /// The file as it was before it is changed.
+    opened: Hdf5File,
     /// Whether new metadata lead to what was added.
     is_changed: AtomicBool,
 }
@@ -66,23 +66,47 @@ impl LockedFile {
         lock_once(&file, FlockOperation::NonBlockingLockShared, path)?;
         Ok(Some(Self {
             bytes: files::length(&file, path)?,
-            end: describe::open(path)?.end(),
+            opened: describe::open(path)?,
             is_changed: AtomicBool::new(false),
             path: path.to_path_buf(),
             file,
         }))
     }
 
+    /// The file as it was before it is changed.
+    pub(crate) fn opened(&self) -> &Hdf5File {
+        &self.opened
+    }
+
+    /// Opens the metadata to change them, with `over` as if it were written. Elements end at `end`.
+    ///
+    /// # Errors
+    /// As [`Hdf5File::change_over`].
+    pub(crate) fn change_over(&self, over: &Changes, end: u64) -> Result<Hdf5File> {
+        let copy = self.file.try_clone();
+        let copy = copy.map_err(|e| Error::io(&e, "opening", &self.path))?;
+        Hdf5File::change_over(copy, &self.path, end, over)
+    }
+
+    /// Opens the metadata to change them. Elements end where the file does.
+    ///
+    /// # Errors
+    /// As [`Hdf5File::change_over`].
+    pub(crate) fn change(&self) -> Result<Hdf5File> {
+        let end = files::length(&self.file, &self.path)?;
+        self.change_over(&Changes::default(), end)
+    }
+
     /// The end of what is in use.
     pub(crate) fn end(&self) -> u64 {
-        self.end
+        self.opened.end()
     }
 
     /// Makes the file end at `end`, behind what is in use. What is new reads as zeros.
     pub(crate) fn make_room(&self, end: u64) -> Result<()> {
         let failed = |e: std::io::Error| Error::io(&e, "making room in", &self.path);
         // First without what a killed write has left.
-        ops::set_len(&self.file, self.end, &self.path).map_err(failed)?;
+        ops::set_len(&self.file, self.end(), &self.path).map_err(failed)?;
         ops::set_len(&self.file, end, &self.path).map_err(failed)
     }
 
@@ -93,7 +117,12 @@ impl LockedFile {
         temporary: &Temporary,
     ) -> Result<()> {
         self.lock_alone()?;
-        let journal = Journal::new(changes()?, &self.file, self.bytes.min(self.end), &self.path)?;
+        let journal = Journal::new(
+            changes()?,
+            &self.file,
+            self.bytes.min(self.end()),
+            &self.path,
+        )?;
         journal.make_behind(&self.file, &self.path)?;
         journal.keep(temporary)?;
         self.is_changed.store(true, Ordering::Relaxed);
@@ -106,7 +135,7 @@ impl LockedFile {
     /// The error of the operating system.
     pub(crate) fn go_on(&mut self) -> Result<()> {
         self.bytes = files::length(&self.file, &self.path)?;
-        self.end = describe::open(&self.path)?.end();
+        self.opened = describe::open(&self.path)?;
         self.is_changed = AtomicBool::new(false);
         lock_once(
             &self.file,

@@ -10,7 +10,6 @@
 use std::path::PathBuf;
 
 use penstock_engine::{Error, Kind, Result};
-use penstock_hdf5::Hdf5File;
 use penstock_layout::DiskSchema;
 
 use super::checks::{check_not_in_checkpoints, resolve};
@@ -21,7 +20,6 @@ use crate::formats::hdf5::describe;
 use crate::formats::hdf5::mark::check_not_saved;
 use crate::formats::placed::{Location, Places};
 use crate::formats::room::Notes;
-use crate::fs::files;
 use crate::fs::temporary::Temporary;
 use crate::read::StoredArray;
 use crate::schema::Storage;
@@ -52,9 +50,8 @@ impl ChangedDataset {
             let cause = "it has been removed";
             return Err(Error::new(Kind::Missing, "writing a part of", cause).at(&file));
         };
-        let opened = describe::open(&file)?;
-        check_not_saved(&opened, &file, dataset)?;
-        let (schema, form) = describe::describe(&opened, &file, dataset)?;
+        check_not_saved(former.opened(), &file, dataset)?;
+        let (schema, form) = describe::describe(former.opened(), &file, dataset)?;
         if schema != *stored.schema() {
             let cause = format!("another program has changed {dataset} meanwhile");
             return Err(Error::new(Kind::Busy, "writing a part of", cause).at(&file));
@@ -110,10 +107,7 @@ impl ChangedDataset {
         });
         let chunks: Vec<_> = chunks.collect();
         let changes = || {
-            let copy = self.former.file.try_clone();
-            let copy = copy.map_err(|e| Error::io(&e, "opening", &self.file))?;
-            let end = files::length(&copy, &self.file)?;
-            let mut file = Hdf5File::change(copy, &self.file, end)?;
+            let mut file = self.former.change()?;
             file.enter(&self.dataset, &chunks)?;
             file.finish()
         };

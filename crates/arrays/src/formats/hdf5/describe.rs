@@ -176,7 +176,11 @@ fn fill_of(found: &Dataset, element: ElementType, order: ByteOrder) -> Result<Fi
 }
 
 /// The places of chunks, by object.
-fn places_of(grid: &DiskSchema, chunks: &[Chunk], path: &Path) -> Result<Vec<Option<Place>>> {
+pub(crate) fn places_of(
+    grid: &DiskSchema,
+    chunks: &[Chunk],
+    path: &Path,
+) -> Result<Vec<Option<Place>>> {
     let counts = grid.grid();
     let objects = usize::try_from(grid.objects()).map_err(|e| damaged(path, e))?;
     let mut places = Vec::new();

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{describe, name};
-use crate::formats::record::{ATTRIBUTE, Record, TIME};
+use crate::formats::record::{ATTRIBUTE, Record};
 use crate::fs::files::damaged;
 use crate::schema::{ArraySchema, Storage};
 
@@ -30,16 +30,30 @@ const CHECKPOINTS: &str = ".checkpoints";
 
 /// What Penstock notes in a file of its own.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Mark {
+    Group(GroupMark),
+    Checkpoint(CheckpointMark),
+}
+
+/// The mark of a file with a group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Mark {
+pub(crate) struct GroupMark {
     /// The datasets of the arrays, by the arrays' names.
     pub(crate) datasets: BTreeMap<String, String>,
-    /// The record of a group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) group: Option<Record>,
-    /// What a checkpoint is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) checkpoint: Option<Value>,
+    /// The record.
+    pub(crate) group: Record,
+}
+
+/// The mark of a file that is a checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CheckpointMark {
+    /// The datasets of the arrays, by the arrays' names.
+    pub(crate) datasets: BTreeMap<String, String>,
+    /// What the checkpoint is.
+    pub(crate) checkpoint: Value,
 }
 
 impl Mark {
@@ -64,45 +78,44 @@ impl Mark {
         };
         let text = text.ok_or_else(|| wrong("is no text"))?;
         let mark: Self = serde_json::from_str(&text).map_err(|e| wrong(&e.to_string()))?;
-        if let Some(record) = &mark.group {
-            record.check(path)?;
-            if !record.arrays.keys().eq(mark.datasets.keys()) {
+        if let Self::Group(GroupMark { datasets, group }) = &mark {
+            group.check(path)?;
+            if !group.arrays.keys().eq(datasets.keys()) {
                 return Err(wrong("does not fit together"));
             }
         }
         Ok(Some(mark))
     }
 
-    /// Reads the record of the group in the file at `path`, with the datasets of its arrays; `None`
-    /// if it is no file with a group.
+    /// Whether the file at `path` has a group.
     ///
     /// # Errors
     /// As [`Mark::read`].
-    pub(crate) fn read_at(path: &Path) -> Result<Option<Self>> {
-        match describe::is_hdf5_file(path) {
-            true => Self::read(&describe::open(path)?, path),
-            false => Ok(None),
-        }
+    pub(crate) fn is_of_group(path: &Path) -> Result<bool> {
+        let is_there = describe::is_hdf5_file(path);
+        Ok(is_there
+            && matches!(
+                Self::read(&describe::open(path)?, path)?,
+                Some(Self::Group(_))
+            ))
     }
+}
 
-    /// The mark as an attribute of the root.
-    pub(crate) fn attribute(&self) -> Attribute {
-        Attribute::text(&serde_json::json!(self).to_string())
-    }
-
+impl GroupMark {
     /// Writes the mark to an open file.
     ///
     /// # Errors
     /// [`Kind::Io`] when the library fails.
     pub(crate) fn write(&self, file: &mut Hdf5File) -> Result<()> {
+        let text = Attribute::text(&serde_json::json!(self).to_string());
         // A text of fixed length leaves nothing behind when another takes its place.
-        file.set_attribute("", ATTRIBUTE, &self.attribute(), FileForm::NetCdf)
+        file.set_attribute("", ATTRIBUTE, &text, FileForm::NetCdf)
     }
 
-    /// The paths of all datasets that a save writes.
-    pub(crate) fn saved(&self) -> impl Iterator<Item = String> {
-        let names = self.group.iter().flat_map(Record::names);
-        names.map(|name| self.dataset(&name))
+    /// The mark with another record.
+    pub(crate) fn with(&self, group: Record) -> Self {
+        let datasets = self.datasets.clone();
+        Self { datasets, group }
     }
 
     /// The dataset of an array, or of the numbers of timesteps.
@@ -117,15 +130,16 @@ impl Mark {
 /// # Errors
 /// [`Kind::Schema`].
 pub(crate) fn check_not_saved(file: &Hdf5File, path: &Path, dataset: &str) -> Result<()> {
-    let Some(mark) = Mark::read(file, path)? else {
-        return Ok(());
-    };
-    let cause = if mark.checkpoint.is_some() {
-        "it is a checkpoint: give another path".to_string()
-    } else if mark.saved().any(|saved| saved == dataset) {
-        format!("{dataset} is saved with its group: save to it by timestep")
-    } else {
-        return Ok(());
+    let cause = match Mark::read(file, path)? {
+        Some(Mark::Checkpoint(_)) => "it is a checkpoint: give another path".to_string(),
+        Some(Mark::Group(mark)) => {
+            let mut names = mark.group.names().into_iter();
+            if !names.any(|name| mark.dataset(&name) == dataset) {
+                return Ok(());
+            }
+            format!("{dataset} is saved with its group: save to it by timestep")
+        }
+        None => return Ok(()),
     };
     Err(Error::new(Kind::Schema, "writing", cause).at(path))
 }
@@ -144,11 +158,6 @@ pub(crate) fn group_of_checkpoints(directory: &Path) -> Option<PathBuf> {
         .strip_suffix(CHECKPOINTS)
         .filter(|file| !file.is_empty())?;
     Some(directory.with_file_name(file))
-}
-
-/// The dataset with the times of a group's timesteps.
-pub(crate) fn time() -> String {
-    format!("/{TIME}")
 }
 
 /// The path of an array's dataset.

@@ -12,7 +12,7 @@ use super::super::declared::{ArrayDeclaration, Declaration};
 use super::super::metadata::{TIMES, about_rows, grown};
 use crate::dtype::ElementType;
 use crate::formats::hdf5::attributes;
-use crate::formats::hdf5::mark::{Mark, dataset_of};
+use crate::formats::hdf5::mark::{GroupMark, dataset_of};
 use crate::formats::record::{Record, TIME};
 use crate::schema::{ArraySchema, Storage};
 use crate::write::FileArray;
@@ -21,7 +21,7 @@ use crate::write::FileArray;
 pub(super) struct Additions<'a> {
     pub(super) form: FileForm,
     /// The mark with all of it.
-    pub(super) mark: Mark,
+    pub(super) mark: GroupMark,
     /// Datasets, which have no elements yet.
     datasets: Vec<(String, NewDataset)>,
     coordinates: Vec<&'a Coordinate>,
@@ -38,37 +38,36 @@ impl<'a> Additions<'a> {
     /// does not have.
     pub(super) fn new(
         opened: Option<&Hdf5File>,
-        former: &Mark,
+        former: &GroupMark,
         declared: &'a Declaration,
         is_first: bool,
         form: FileForm,
     ) -> Result<Self> {
         let refused = |cause: String| Err(Error::new(Kind::Schema, "writing to a group", cause));
         let exists = |path: &str| opened.is_some_and(|file| file.exists(path));
-        let known = former.group.clone().unwrap_or_else(|| Record::of(declared));
+        let known = &former.group;
         let is_new = |array: &&ArrayDeclaration| !known.arrays.contains_key(&array.schema.name);
-        let (mut mark, mut record) = (former.clone(), known.clone());
+        let mut mark = former.clone();
         for array in declared.arrays.iter().filter(is_new) {
             let dataset = dataset_of(&array.schema);
             mark.datasets.insert(array.schema.name.clone(), dataset);
-            record.add(array);
+            mark.group.add(array);
         }
-        mark.group = Some(record.clone());
-        check_apart(&record.names(), &mark)?;
+        check_apart(&mark)?;
         let mut datasets = Vec::new();
         // Times come first, which are a dimension of the others.
-        for (name, element, about) in numbers_of(&record, declared) {
+        for (name, element, about) in numbers_of(&mark.group, declared) {
             if known.arrays.is_empty() || !exists(&mark.dataset(&name)) {
                 let schema = ArraySchema {
                     attributes: about,
                     ..of_time(&name, element, form)
                 };
-                datasets.push(growing(schema, &record, &mark, form)?);
+                datasets.push(growing(schema, &mark, form)?);
             }
         }
         for array in declared.arrays.iter().filter(is_new) {
-            let schema = grown(array, record.time_chunk);
-            datasets.push(growing(schema, &record, &mark, form)?);
+            let schema = grown(array, mark.group.time_chunk);
+            datasets.push(growing(schema, &mark, form)?);
         }
         if let Some((path, _)) = datasets.iter().find(|(path, _)| exists(path)) {
             return refused(format!("{path} is there, and Penstock has not made it"));
@@ -152,11 +151,10 @@ fn numbers_of(
 /// A dataset of the group that is to be made, with the length of the record.
 fn growing(
     mut schema: ArraySchema,
-    record: &Record,
-    mark: &Mark,
+    mark: &GroupMark,
     form: FileForm,
 ) -> Result<(String, NewDataset)> {
-    schema.shape[0] = record.length(&schema.name).unwrap_or(0);
+    schema.shape[0] = mark.group.length(&schema.name).unwrap_or(0);
     let mut grows = vec![false; schema.shape.len()];
     grows[0] = true;
     let path = mark.dataset(&schema.name);
@@ -263,10 +261,10 @@ fn compare(coordinate: &Coordinate, opened: &Hdf5File, form: FileForm) -> Result
 }
 
 /// Checks that each array, and each kind of number of timesteps, has a dataset of its own.
-fn check_apart(names: &[String], mark: &Mark) -> Result<()> {
+fn check_apart(mark: &GroupMark) -> Result<()> {
     let mut taken = BTreeSet::new();
-    for name in names {
-        let dataset = mark.dataset(name);
+    for name in mark.group.names() {
+        let dataset = mark.dataset(&name);
         if !taken.insert(dataset.clone()) {
             let cause = format!("{dataset} is to be the dataset of two arrays");
             return Err(Error::new(Kind::Schema, "describing a group", cause));

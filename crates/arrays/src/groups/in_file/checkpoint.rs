@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::Result;
 use penstock_hdf5::FileForm;
 use serde_json::{Map, Value, json};
 
 use super::super::found::Checkpoint;
-use super::super::group::{Checkpoints, Moment, Timesteps};
+use super::super::group::{Checkpoints, Moment};
 use super::{GroupInFile, checkpoints};
 use crate::formats::Target;
-use crate::formats::hdf5::mark::{Mark, checkpoints_of, dataset_of};
-use crate::formats::record::{ATTRIBUTE, VERSION};
+use crate::formats::hdf5::mark::{CheckpointMark, checkpoints_of, dataset_of};
+use crate::formats::record::ATTRIBUTE;
 use crate::formats::sums::Sums;
 use crate::fs::files::{self, make_directory, remove_if_there};
 use crate::fs::temporary::Temporary;
@@ -55,7 +55,9 @@ impl Checkpoints for GroupInFile {
         // Of one name for all, so that the next removes what a killed one has left.
         let new = self.checkpoint("new");
         let temporary = Temporary::create(&new, None, &new)?;
-        let place = FilePlace::of_new(self.free_path(moment.step)?, goal)?;
+        let is_taken = |name: &str| std::fs::symlink_metadata(self.checkpoint(name)).is_ok();
+        let name = Checkpoint::free_name(moment.step, is_taken)?;
+        let place = FilePlace::of_new(self.checkpoint(&name), goal)?;
         let forms = place.lay_out(&temporary, false)?;
         self.begun = Some((place, temporary));
         Ok(forms.into_iter().map(Target::new).collect())
@@ -68,10 +70,7 @@ impl Checkpoints for GroupInFile {
         let there = checkpoints(&self.path)?;
         place.install(&temporary)?;
         let _ = temporary.remove(); // the checkpoint is in its place
-        let gone = (there.len() + 1)
-            .saturating_sub(keep.max(1))
-            .min(there.len());
-        remove(there[..gone].iter())
+        remove(Checkpoint::outdated(&there, keep).iter())
     }
 
     fn abandon_checkpoint(&mut self) -> Result<()> {
@@ -96,20 +95,9 @@ impl GroupInFile {
         datasets: BTreeMap<String, String>,
     ) -> Result<Map<String, Value>> {
         let there = checkpoints(&self.path)?;
-        let about = Checkpoint {
-            version: VERSION,
-            group: self.record.group.clone(),
-            number: there.last().map_or(1, |newest| newest.number + 1),
-            step: moment.step,
-            time: moment.time,
-            timesteps: self.timesteps(),
-            attributes: Map::new(),
-            path: PathBuf::new(),
-        };
-        let mark = Mark {
+        let mark = CheckpointMark {
             datasets,
-            group: None,
-            checkpoint: Some(json!(about)),
+            checkpoint: json!(Checkpoint::next(&there, &self.mark.group, moment)),
         };
         let mut attributes = moment.attributes.clone();
         attributes.insert(ATTRIBUTE.to_string(), json!(mark).to_string().into());
@@ -126,18 +114,6 @@ impl GroupInFile {
             path = name.into();
         }
         path
-    }
-
-    /// A path that no checkpoint has. A run from which the program has restarted may have saved the
-    /// same step.
-    fn free_path(&self, step: u64) -> Result<PathBuf> {
-        let names = std::iter::once(step.to_string()).chain((2..).map(|n| format!("{step}-{n}")));
-        let mut paths = names.map(|name| self.checkpoint(&name));
-        let free = paths.find(|path| std::fs::symlink_metadata(path).is_err());
-        free.ok_or_else(|| {
-            let cause = "there is no free name for it";
-            Error::new(Kind::Full, "saving a checkpoint", cause)
-        })
     }
 }
 

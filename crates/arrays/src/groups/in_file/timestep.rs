@@ -1,20 +1,18 @@
 //! Timesteps in a file.
 
-use std::collections::BTreeSet;
-
 use penstock_engine::{Error, Result};
-use penstock_hdf5::{Changes, Chunk, ChunkEntry, Hdf5File};
-use penstock_layout::{DiskSchema, exact};
+use penstock_hdf5::{Changes, Chunk, ChunkEntry};
+use penstock_layout::DiskSchema;
 
 use super::super::group::Timesteps;
 use super::super::metadata::TIMES;
 use super::GroupInFile;
 use super::growing::GrowingArray;
 use crate::formats::hdf5::describe;
-use crate::formats::hdf5::mark::{Mark, time};
+use crate::formats::hdf5::mark::Mark;
 use crate::formats::placed::Places;
-use crate::formats::record::{Growth, Record, row_arrays};
-use crate::formats::room::{Notes, Place};
+use crate::formats::record::{Record, TIME, row_arrays};
+use crate::formats::room::Notes;
 use crate::formats::sums::Sums;
 use crate::formats::{Form, Target};
 use crate::fs::files::{self, damaged};
@@ -27,18 +25,18 @@ impl Timesteps for GroupInFile {
     }
 
     fn time_chunk(&self) -> u64 {
-        self.record.time_chunk
+        self.mark.group.time_chunk
     }
 
     fn timesteps(&self) -> u64 {
-        self.record.timesteps
+        self.mark.group.timesteps
     }
 
     fn last_time(&self) -> Result<Option<f64>> {
         let Some(last) = self.timesteps().checked_sub(1) else {
             return Ok(None);
         };
-        let number = describe::open(&self.path)?.number(&time(), last)?;
+        let number = self.file.opened().number(&self.mark.dataset(TIME), last)?;
         self.number(&number)
             .map(|number| Some(f64::from_ne_bytes(number)))
     }
@@ -51,10 +49,9 @@ impl Timesteps for GroupInFile {
         self.growing.clear();
         self.file
             .make_room(self.file.end().next_multiple_of(ALIGNMENT))?;
-        let opened = describe::open(&self.path)?;
         let mut targets = Vec::new();
         for (number, (name, rows)) in arrays.iter().enumerate() {
-            let growing = self.growing(&opened, (name, number), *rows, block_bytes)?;
+            let growing = self.growing((name, number), *rows, block_bytes)?;
             let target = Target::new(Form::Placed(growing.location.clone()));
             targets.push((growing.window.clone(), target));
             self.growing.push(growing);
@@ -62,22 +59,14 @@ impl Timesteps for GroupInFile {
         Ok(targets)
     }
 
-    fn commit_timestep(&mut self, time_now: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
-        let index = self.timesteps();
-        let mut next = self.record.clone();
-        next.timesteps += 1;
-        let mut numbers = vec![(time(), time_now.to_ne_bytes())];
-        let mut counted = BTreeSet::new();
-        for (name, count, _) in arrays {
-            if let Some(Growth::Rows(dimension)) = self.record.arrays.get(name)
-                && let Some(length) = next.rows.get_mut(dimension)
-                && counted.insert(dimension)
-            {
-                let [start, count_of] = row_arrays(dimension).map(|name| self.mark.dataset(&name));
-                numbers.push((start, length.to_ne_bytes()));
-                numbers.push((count_of, count.to_ne_bytes()));
-                *length += count;
-            }
+    fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
+        let (index, record) = (self.timesteps(), &self.mark.group);
+        let next = record.grown(arrays.iter().map(|(name, rows, _)| (name.as_str(), *rows)));
+        let mut numbers = vec![(self.mark.dataset(TIME), time.to_ne_bytes())];
+        for (dimension, end) in &next.rows {
+            let start = record.rows.get(dimension).copied().unwrap_or(0);
+            let counted = row_arrays(dimension).into_iter().zip([start, end - start]);
+            numbers.extend(counted.map(|(name, n)| (self.mark.dataset(&name), n.to_ne_bytes())));
         }
         let growing = std::mem::take(&mut self.growing);
         let numbers = self.put_numbers(index, &numbers)?;
@@ -92,9 +81,8 @@ impl Timesteps for GroupInFile {
 
     fn abandon_timestep(&mut self) -> Result<()> {
         self.growing.clear();
-        let opened = describe::open(&self.path)?;
-        if let Some(mark) = Mark::read(&opened, &self.path)? {
-            self.record = mark.group.clone().unwrap_or_else(|| self.record.clone());
+        // The commit may have failed when the timestep was there.
+        if let Some(Mark::Group(mark)) = Mark::read(&describe::open(&self.path)?, &self.path)? {
             self.mark = mark;
         }
         Ok(())
@@ -104,14 +92,14 @@ impl Timesteps for GroupInFile {
         if first >= self.timesteps() {
             return Ok(());
         }
-        let opened = describe::open(&self.path)?;
-        let mut next = self.record.clone();
+        let opened = self.file.opened();
+        let mut next = self.mark.group.clone();
         for (dimension, rows) in &mut next.rows {
             let [start, _] = row_arrays(dimension).map(|name| self.mark.dataset(&name));
             *rows = u64::from_ne_bytes(self.number(&opened.number(&start, first)?)?);
         }
         next.timesteps = first;
-        let cuts = self.cuts(&opened, &next)?;
+        let cuts = self.cuts(&next)?;
         self.file.make_room(self.file.end())?;
         let mark = self.mark.with(next);
         let changes = || {
@@ -119,7 +107,8 @@ impl Timesteps for GroupInFile {
             // at. So arrays lose such a chunk, too, and get it back, in what is another file to
             // the library.
             let shorter = self.shorter(&cuts)?;
-            let mut file = self.over(&shorter)?;
+            let end = files::length(&self.file.file, &self.path)?;
+            let mut file = self.file.change_over(&shorter, end)?;
             for cut in &cuts {
                 file.resize(&cut.dataset, &cut.shape)?;
                 file.enter(&cut.dataset, &cut.kept)?;
@@ -162,8 +151,7 @@ impl GroupInFile {
         index: u64,
         numbers: &[(String, [u8; 8])],
     ) -> Result<Vec<(String, Vec<ChunkEntry>)>> {
-        let (file, path) = (&self.file.file, &self.path);
-        let opened = describe::open(path)?;
+        let (file, path, opened) = (&self.file.file, &self.path, self.file.opened());
         let first = index / TIMES * TIMES;
         let put = |(dataset, number): &(String, [u8; 8])| {
             let there = opened.chunks_in(dataset, first..first + TIMES)?.pop();
@@ -187,40 +175,28 @@ impl GroupInFile {
 
     fn growing(
         &self,
-        opened: &Hdf5File,
         (name, number): (&str, usize),
         rows: u64,
         block_bytes: u64,
     ) -> Result<GrowingArray> {
-        let dataset = self.mark.dataset(name);
+        let (opened, dataset) = (self.file.opened(), self.mark.dataset(name));
         let (mut schema, form) = describe::outline(opened, &self.path, &dataset)?;
         let Form::Placed(mut location) = form else {
             let cause = format!("another program has stored {dataset} in another way");
             return Err(self.refused(&cause));
         };
-        let start = self.record.length(name).unwrap_or(0);
+        let start = self.mark.group.length(name).unwrap_or(0);
         schema.shape[0] = start + rows;
         let disk = schema.disk_schema(block_bytes)?;
         let window = disk.window(start..start + rows);
         let rows_a_chunk = disk.chunk()[0];
         let first = start / rows_a_chunk * rows_a_chunk;
-        let mut known = vec![None; exact::<usize>(window.objects())];
-        if first < start && rows > 0 {
-            for chunk in opened.chunks_in(&dataset, first..start)? {
-                let index = chunk.start.iter().zip(disk.chunk()).map(|(at, n)| at / n);
-                let grid = window.grid();
-                let others = index.zip(&grid).skip(1);
-                let object = others.fold(0, |object, (index, count)| object * count + index);
-                let place = Place {
-                    at: chunk.place,
-                    bytes: chunk.bytes,
-                    skipped: chunk.skipped,
-                };
-                let known = known.get_mut(exact::<usize>(object));
-                *known.ok_or_else(|| damaged(&self.path, "a chunk is out of its dataset"))? =
-                    Some(place);
-            }
-        }
+        let mut stored = match first < start && rows > 0 {
+            true => opened.chunks_in(&dataset, first..start)?,
+            false => Vec::new(),
+        };
+        stored.iter_mut().for_each(|chunk| chunk.start[0] -= first);
+        let known = describe::places_of(&window, &stored, &self.path)?;
         let notes = Notes {
             directory: self.temporary.path().to_path_buf(),
             number,
@@ -238,7 +214,8 @@ impl GroupInFile {
     }
 
     /// The arrays as they are to be after timesteps are dropped.
-    fn cuts(&self, opened: &Hdf5File, next: &Record) -> Result<Vec<Cut>> {
+    fn cuts(&self, next: &Record) -> Result<Vec<Cut>> {
+        let opened = self.file.opened();
         let arrays = next.names().into_iter().map(|name| {
             let dataset = self.mark.dataset(&name);
             let (mut schema, _) = describe::outline(opened, &self.path, &dataset)?;
@@ -265,27 +242,9 @@ impl GroupInFile {
 
     /// The changes that take whole chunks from arrays.
     fn shorter(&self, cuts: &[Cut]) -> Result<Changes> {
-        let mut file = self.over(&Changes::default())?;
+        let mut file = self.file.change()?;
         let mut cuts = cuts.iter();
         cuts.try_for_each(|cut| file.resize(&cut.dataset, &cut.whole))?;
         file.finish()
-    }
-
-    /// The file with changes over it, to change it.
-    fn over(&self, changes: &Changes) -> Result<Hdf5File> {
-        let copy = self.file.file.try_clone();
-        let copy = copy.map_err(|e| Error::io(&e, "opening", &self.path))?;
-        let end = files::length(&copy, &self.path)?;
-        Hdf5File::change_over(copy, &self.path, end, changes)
-    }
-}
-
-impl Mark {
-    /// The mark with another record.
-    fn with(&self, record: Record) -> Self {
-        Self {
-            group: Some(record),
-            ..self.clone()
-        }
     }
 }
