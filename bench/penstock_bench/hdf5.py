@@ -58,14 +58,14 @@ def values(rank: int, extent: int) -> np.ndarray:
 def array_of(store: str, extent: int) -> ps.Array:
     """Make the array as a store has it."""
     half = (extent // 2,) * 3
-    disk = {
+    disks: dict[str, ps.RowMajor | ps.HDF5] = {
         FLAT: ps.RowMajor("raw"),
         RUN: ps.HDF5(),
         CHUNKS: ps.HDF5(half),
         DEFLATE: ps.HDF5(half, filters="deflate:1"),
-    }[store]
+    }
     memory = ps.Distribution("BLOCK,BLOCK,BLOCK", MESH)
-    return ps.Array("u", (extent,) * 3, "f8", memory=memory, disk=disk)
+    return ps.Array("u", (extent,) * 3, "f8", memory=memory, disk=disks[store])
 
 
 def compress(parts: list[np.ndarray]) -> float:
