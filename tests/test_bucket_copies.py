@@ -49,11 +49,11 @@ def make(path, sign: int = 1, names=("u", "v", "deep/w")) -> None:
             s.write(f"{path}{above}", ps.Array(own, SHAPE, "f8", disk=disk), whole)
 
 
-def check(found: zarr.Group, sign: int = 1, names=("u", "v", "deep/w")) -> None:
+def check(found: zarr.Group, sign: int = 1, names=("u", "v", "deep/w"), more=()) -> None:
     for seed, name in enumerate(names):
         assert same_bits(found[name][...], signed(sign, seed)), name
     listed = {name for name, _ in found.members(max_depth=None)}
-    assert listed == {*names, *(name.split("/")[0] for name in names)}
+    assert listed == {*names, *(name.split("/")[0] for name in names), *more}
 
 
 def opened(bucket: Service, path: str, **options) -> zarr.Group:

@@ -50,6 +50,9 @@ OPEN_TRIES_MAX = 20
 OPEN_PAUSE_SECONDS = 0.1
 """How often, and after which pauses, a rank opens a repository that others may be making."""
 
+SCHEME = "icechunk://"
+"""What the URLs of stores begin with, and of places in them."""
+
 _NODE = "zarr.json"
 _CHUNK = re.compile(r"(?:(.+)/)?c((?:/\d+)*)")
 """The key of a chunk: its array, and the numbers of the chunk."""
@@ -97,7 +100,7 @@ class Icechunk:
     @property
     def url(self) -> str:
         """What Penstock and its errors call the store in this process."""
-        return f"icechunk://{self._repository.name}"
+        return f"{SCHEME}{self._repository.name}"
 
     def __truediv__(self, name: str | os.PathLike[str]) -> IcechunkPath:
         return IcechunkPath(self, "") / name
@@ -168,10 +171,10 @@ def fork(data: bytes) -> _State:
         raise _error(IoError, cause) from error
 
 
-def begin(name: str) -> str:
-    """Begin a draft."""
+def begin(name: str, is_aside: bool) -> str:
+    """Begin a draft, or one that is never committed."""
     repository, _ = _named(name)
-    return repository.begin()
+    return repository.begin(is_aside)
 
 
 def merge(name: str, changes: Sequence[bytes]) -> None:
@@ -567,12 +570,12 @@ class _Repository:
             return block.draft if block and block.draft and not block.has_failed else self._last
 
     @_translated
-    def begin(self) -> str:
+    def begin(self, is_aside: bool) -> str:
         if self.version:
             (kind,) = self.version
             raise _error(ReadOnlyError, f"a {kind} stays as it is: write to a branch")
         with self._lock:
-            block = self.block
+            block = None if is_aside else self.block
             if block and block.has_failed:
                 cause = "a former call of the same commit has failed: nothing of it will be there"
                 raise _error(SchemaError, cause)
@@ -677,6 +680,14 @@ def _named(name: str) -> tuple[_Repository, _Draft | None]:
         cause = "the process has no such repository: open it by penstock.Icechunk, and keep that"
         raise _error(MissingError, cause)
     return repository, draft
+
+
+def store_at(url: str) -> Icechunk:
+    """The store of a URL that this process has given."""
+    repository, _ = _named(url.removeprefix(SCHEME).partition("/")[0])
+    store = Icechunk.__new__(Icechunk)
+    store._repository = repository
+    return store
 
 
 def _draft(name: str) -> _Draft:

@@ -5,7 +5,7 @@ A job that is killed leaves the directory, and the target as it was. A file syst
 exchange two names has, for a moment, neither the former store nor the new one in its place.
 
 A bucket has no renames: there the service copies what is new to its place, where one put under a
-condition makes it the store, whole.
+condition makes it the store, whole. In a repository, one commit does.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ from penstock._errors import (
     schema_error,
     shown,
 )
+from penstock._icechunk import SCHEME, store_at
 from penstock._json import attributes
 from penstock._schema import HDF5, Chunks, Disk, NetCDF
+from penstock._session import Session
 from penstock._xarray_encode import Form
 
 Mode: TypeAlias = Literal["w-", "w", "a"]
@@ -167,6 +169,10 @@ class Target:
         finally:
             self._aside = aside if os.path.lexists(self.path) else None
 
+    def writing(self, session: Session) -> contextlib.AbstractContextManager[None]:
+        """What the store is written in, from `make` to `finish`. Collective at its end."""
+        return contextlib.nullcontext()
+
     def clear(self) -> None:
         """Remove what is left aside."""
         if self._aside is not None:
@@ -222,6 +228,37 @@ class BucketTarget(Target):
                 _core.remove_tree(self._aside)
 
 
+class RepositoryTarget(BucketTarget):
+    """A repository target is a `Target` in a repository of Icechunk: a Zarr group, by one commit.
+
+    Parameters
+    ----------
+    path, mode, sync
+        As of `BucketTarget`.
+
+    Raises
+    ------
+    SchemaError, ExistsError, UnsupportedError
+        As of `BucketTarget`.
+    """
+
+    def writing(self, session: Session) -> contextlib.AbstractContextManager[None]:
+        """As of `Target`."""
+        key = self.path.removeprefix(SCHEME).partition("/")[2]
+        return session.commit(
+            store_at(self.path), f"write a data set to {key}".removesuffix(" to ")
+        )
+
+    def make(self, attrs: Mapping[str, Any]) -> str:
+        """As of `Target`."""
+        return self.path
+
+    def finish(self, at: str, attrs: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+        """As of `Target`."""
+        names = [name.strip("/") for name in typed] if self.mode == "w" else None
+        _core.put_group(at, attributes(attrs), names)
+
+
 def target_at(path: str, mode: Mode, sync: bool) -> Target:
     """The target at a path, or a URL.
 
@@ -233,8 +270,10 @@ def target_at(path: str, mode: Mode, sync: bool) -> Target:
     Raises
     ------
     Error
-        As of `Target` and `BucketTarget`.
+        As of `Target`, `BucketTarget` and `RepositoryTarget`.
     """
+    if path.startswith(SCHEME):
+        return RepositoryTarget(path, mode, sync)
     return (BucketTarget if is_url(path) else Target)(path, mode, sync)
 
 

@@ -156,9 +156,10 @@ def write_whole(
     items, attrs, typed = _planned(dataset, ranks, parts, target, settings)
     with opened(ranks, settings.session) as session:
         try:
-            at = ranks.once("making a store", lambda: target.make(attrs))
-            moved = [_write(session, ranks, at, item, settings) for item in items]
-            ranks.once("putting a store in its place", lambda: target.finish(at, attrs, typed))
+            with target.writing(session):
+                at = ranks.once("making a store", lambda: target.make(attrs))
+                moved = [_write(session, ranks, at, item, settings) for item in items]
+                ranks.once("putting a store in its place", lambda: target.finish(at, attrs, typed))
         finally:
             target.clear()
         return total(moved, time.monotonic() - began, session.servers)

@@ -186,6 +186,58 @@ def test_in_a_service(bucket):
     assert history(storage) == ["write u to fields"]
 
 
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_copies(storage, place: Path, dedicated):
+    """Servers of several processes put chunks, also into a store in between, by many calls."""
+    if dedicated and COMM.size == 1:
+        pytest.skip("needs two ranks")
+    store, shape = ps.Icechunk(storage), (256, 256, 8)
+    options = {"servers": 1, "dedicated": True} if dedicated else {"servers": COMM.size}
+    with ps.Session(COMM, **options) as s:
+        if not s.is_client:
+            return
+        u = ps.Array("u", shape, "f8", disk=ps.Chunks((256, 1, 8), codec="zstd:1"))
+        u = u.with_memory(ps.Distribution("BLOCK,*,*", (s.size,)))
+        whole = values(shape, "f8", 5)
+        s.write(place / "a.zarr", u, whole[u.local_slices(s.rank)[0]].copy())
+        memory = (2 + 3 * s.servers) << 20
+        for source, target, chunks in (
+            (place / "a.zarr", "b", (1, 256, 8)),
+            (store / "b", "c", (64, 64, 4)),
+            (place / "a.zarr", "b", (1, 128, 8)),
+        ):
+            how = {"chunks": chunks, "codec": "zstd:1", "memory": memory, "overwrite": True}
+            s.copy(source, store / target, **how)
+            found = theirs(storage)[target]["u"]
+            assert found.chunks == chunks and same_bits(found[...], whole)
+            s.barrier()
+    words = [f"copy {place / 'a.zarr'} to b", "copy b to c", f"copy {place / 'a.zarr'} to b"]
+    assert history(storage) == words
+
+
+def test_data_sets(storage):
+    import xarray as xr
+
+    import penstock.xarray  # noqa: F401
+
+    store, rows = ps.Icechunk(storage), 3
+    t = np.arange(COMM.size * rows * 4.0).reshape(-1, 4)
+    own = slice(COMM.rank * rows, (COMM.rank + 1) * rows)
+    part_of = xr.Dataset({"t": (("y", "x"), t[own])}, {"x": np.arange(4)}, {"title": "of ranks"})
+    how = {"comm": COMM, "parts": {"y": own.start}, "chunks": {"y": 2, "x": 3}}
+    part_of.penstock.write(store / "a", **how)
+    (-part_of).assign_attrs(title="again").penstock.write(store / "a", mode="w", **how)
+    found = theirs(storage)["a"]
+    assert same_bits(found["t"][...], -t) and found.attrs["title"] == "again"
+    assert history(storage) == ["write a data set to a"] * 2
+    COMM.barrier()
+    if COMM.size > 1:
+        other = part_of.assign_attrs(title=f"of {COMM.rank}")
+        with pytest.raises(ps.MismatchError):
+            other.penstock.write(store / "a", mode="w", **how)
+        assert len(history(storage)) == 2
+
+
 def test_memory_is_of_one_process():
     store = ps.Icechunk(icechunk.in_memory_storage())
     u = array(ps.Chunks((1, 6, 5)))

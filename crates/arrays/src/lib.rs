@@ -66,4 +66,6 @@ pub use fs::direct::DirectIo;
 pub use progress::Progress;
 pub use read::{StoredArray, Witness};
 pub use schema::{ArraySchema, Format, Storage, of_layout};
-pub use write::{Keys, Leftover, Pending, Updatable, install_tree, make_group, remove_tree};
+pub use write::{
+    Keys, Leftover, Pending, Updatable, install_tree, make_group, put_group, remove_tree,
+};

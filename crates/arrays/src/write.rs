@@ -15,7 +15,7 @@
 //! | `objects_tree` | the place of a tree of groups and arrays in a bucket |
 //! | `copy_target` | the target of a copy, which goes on where a killed process has stopped |
 //! | `goal` | what a copy makes |
-//! | `copy_objects` | the target of a copy in a bucket |
+//! | `copy_objects` | the target of a copy in a bucket or repository |
 //!
 //! # Guarantees
 //! - An array comes to its place by one rename, after every byte of it was synced: no reader sees
@@ -51,6 +51,7 @@ pub(crate) use dataset::{
     ALIGNMENT, FileArray, FileGoal, FileGroup, FileObject, FilePlace, chunk_at,
 };
 pub(crate) use drafted::make_groups;
+pub use drafted::put_group;
 pub(crate) use goal::{Goal, TreeNode};
 pub(crate) use lease::Lease;
 pub(crate) use locked::{LockedFile, recover};

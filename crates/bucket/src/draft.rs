@@ -88,8 +88,9 @@ pub trait Repositories: Send + Sync {
     /// The copy of a state that another process has given as bytes.
     fn fork(&self, bytes: &[u8]) -> Result<Arc<dyn State>>;
 
-    /// Begins a draft of the next state of a repository, and gives the draft's name.
-    fn begin(&self, name: &str) -> Result<String>;
+    /// Begins a draft of the next state of a repository, or one *aside*, which is never committed;
+    /// gives the draft's name.
+    fn begin(&self, name: &str, is_aside: bool) -> Result<String>;
 
     /// Merges the changes of forks into a draft.
     fn merge(&self, draft: &str, changes: &[Vec<u8>]) -> Result<()>;
@@ -162,10 +163,23 @@ impl Draft {
     /// # Errors
     /// [`Kind::ReadOnly`] for a state that does not change; the error of the repository.
     pub fn begin(path: &Path) -> Result<Option<(Self, PathBuf)>> {
+        Self::new(path, false)
+    }
+
+    /// Begins a draft that is never committed, for what goes when it is dropped; otherwise as
+    /// [`Draft::begin`].
+    ///
+    /// # Errors
+    /// As [`Draft::begin`].
+    pub fn aside(path: &Path) -> Result<Option<(Self, PathBuf)>> {
+        Self::new(path, true)
+    }
+
+    fn new(path: &Path, is_aside: bool) -> Result<Option<(Self, PathBuf)>> {
         let Some(place) = url::parse(path).filter(url::Url::is_in_repository) else {
             return Ok(None);
         };
-        let begun = lent().and_then(|lent| lent.begin(place.name()));
+        let begun = lent().and_then(|lent| lent.begin(place.name(), is_aside));
         let name = begun.map_err(|e| e.at(path))?;
         let path = PathBuf::from(url::Url::repository(&name)).join(place.key);
         let is_over = false;

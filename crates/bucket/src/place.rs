@@ -162,8 +162,8 @@ impl Place {
                 Err(Error::new(Kind::ReadOnly, "writing", cause).at(&self.url))
             }
             Scheme::Repository if url::committed(&self.url) == self.url => {
-                let cause = "a repository is written by Session.write, timestep and checkpoint: \
-                    copy to a directory or a bucket, and write from there";
+                let cause = "a repository is written by Session.write, timestep and checkpoint, \
+                    and by copy";
                 Err(Error::new(Kind::Unsupported, "writing", cause).at(&self.url))
             }
             _ => Ok(()),

@@ -59,6 +59,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stores::verify, module)?)?;
     module.add_function(wrap_pyfunction!(stores::repair, module)?)?;
     module.add_function(wrap_pyfunction!(stores::make_group, module)?)?;
+    module.add_function(wrap_pyfunction!(stores::put_group, module)?)?;
     module.add_function(wrap_pyfunction!(stores::install_tree, module)?)?;
     module.add_function(wrap_pyfunction!(stores::remove_tree, module)?)?;
     module.add_function(wrap_pyfunction!(stores::copy, module)?)?;

@@ -43,9 +43,10 @@ impl Repositories for Lent {
         })
     }
 
-    fn begin(&self, name: &str) -> Result<String> {
+    fn begin(&self, name: &str, is_aside: bool) -> Result<String> {
         Self::call("writing to a repository", |module| {
-            module.call_method1("begin", (name,))?.extract()
+            let draft = module.call_method1("begin", (name, is_aside))?;
+            draft.extract()
         })
     }
 

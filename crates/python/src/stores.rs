@@ -10,6 +10,7 @@ use penstock_arrays::{ElementType, Format, Progress, groups, json};
 use penstock_engine::Result;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use serde_json::{Map, Value};
 
 use crate::errors::{exception, raise};
 use crate::interrupt::RaisedException;
@@ -119,11 +120,31 @@ pub fn repair(py: Python<'_>, path: PathBuf) -> PyResult<Vec<String>> {
 /// Makes a Zarr group at a URL if none is there, and gives it attributes: a JSON object.
 #[pyfunction]
 pub fn make_group(py: Python<'_>, url: PathBuf, attributes: &str) -> PyResult<()> {
-    let parsed = json::parse(attributes.as_bytes());
-    let parsed = parsed.ok().and_then(|json| json.as_object().cloned());
-    let attributes = parsed.unwrap_or_default();
+    let attributes = parsed(attributes);
     let made = py.detach(|| penstock_arrays::make_group(&url, &attributes));
     made.map_err(|e| raise(py, &e))
+}
+
+/// Gives a group in a repository attributes, a JSON object; with `only`, in place of those that it
+/// has, and of all nodes but those of these paths.
+#[pyfunction]
+#[pyo3(signature = (url, attributes, only))]
+pub fn put_group(
+    py: Python<'_>,
+    url: PathBuf,
+    attributes: &str,
+    only: Option<Vec<String>>,
+) -> PyResult<()> {
+    let attributes = parsed(attributes);
+    let put = py.detach(|| penstock_arrays::put_group(&url, &attributes, only.as_deref()));
+    put.map_err(|e| raise(py, &e))
+}
+
+/// The members of a JSON object, which this package has made.
+fn parsed(attributes: &str) -> Map<String, Value> {
+    let parsed = json::parse(attributes.as_bytes());
+    let parsed = parsed.ok().and_then(|json| json.as_object().cloned());
+    parsed.unwrap_or_default()
 }
 
 /// Puts a tree of Zarr nodes in another place of a bucket.

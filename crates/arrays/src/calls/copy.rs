@@ -32,7 +32,7 @@ mod walk;
 
 use std::path::{Path, PathBuf};
 
-use penstock_bucket::is_url;
+use penstock_bucket::{is_in_repository, is_url, key_of};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::DiskSchema;
 
@@ -42,6 +42,7 @@ pub use self::options::{Extents, Form, MEMORY_BYTES, Options};
 use self::plan::{Plan, Resources, with_block_bytes};
 use self::walk::Walk;
 use super::ask::Ask;
+use super::drafted::in_repository;
 use super::session::Session;
 use super::settings::{SessionOptions, Settings};
 use crate::formats::whole_in_bucket;
@@ -124,8 +125,9 @@ impl Session {
                 }
             }
         }
+        let words = format!("copy {} to {}", said(source), said(target));
         let end = move || match lock(&work).take() {
-            Some(work) => work.target.commit(),
+            Some(work) => work.target.commit(&words),
             None => Ok(()),
         };
         self.decide(Ask::EndOfCopy, end)?;
@@ -179,6 +181,14 @@ pub fn on_threads(
     })
 }
 
+/// A path, in the words of a commit: of a place in a repository, its key.
+fn said(path: &Path) -> String {
+    match is_in_repository(path) {
+        true => key_of(path).unwrap_or_default().to_string(),
+        false => path.display().to_string(),
+    }
+}
+
 /// Makes or finds the target of a copy, and plans the copy.
 struct CopyPlanner {
     source: PathBuf,
@@ -197,10 +207,11 @@ impl CopyPlanner {
             .collect::<Result<Vec<Plan>>>()?;
         let journal = self.journal(&contents, &plans)?;
         let path = contents.target(&self.target);
-        let target = CopyTarget::create_or_resume(path, &contents.goal(), &journal)?;
+        let mut target = CopyTarget::create_or_resume(path, &contents.goal(), &journal)
+            .map_err(in_repository)?;
         let (mut jobs, mut targets) = (Vec::new(), Vec::new());
         for (number, (item, plan)) in contents.items.into_iter().zip(plans).enumerate() {
-            let (job, of_job) = self.job(number, item, plan, &target)?;
+            let (job, of_job) = self.job(number, item, plan, &mut target)?;
             jobs.push(job);
             targets.push(of_job);
         }
@@ -252,7 +263,7 @@ impl CopyPlanner {
         number: usize,
         item: Item,
         plan: Plan,
-        target: &CopyTarget,
+        target: &mut CopyTarget,
     ) -> Result<(Job, Vec<(Target, DiskSchema)>)> {
         let Item {
             path,

@@ -119,7 +119,7 @@ impl DraftDirector {
 }
 
 /// The error, at the path that the caller knows.
-fn in_repository(error: Error) -> Error {
+pub(super) fn in_repository(error: Error) -> Error {
     let path = error.path.as_deref().map(Path::new).map(committed);
     match path {
         Some(path) => error.at(&path),

@@ -89,7 +89,7 @@ impl CopyTarget {
     ///
     /// # Errors
     /// As [`CopyTarget::create_or_resume`].
-    pub(crate) fn store_beside(&self, schema: &ArraySchema) -> Result<(PathBuf, Target)> {
+    pub(crate) fn store_beside(&mut self, schema: &ArraySchema) -> Result<(PathBuf, Target)> {
         match self {
             Self::Files(target) => target.store_beside(schema),
             Self::Objects(target) => target.store_beside(schema),
@@ -107,14 +107,27 @@ impl CopyTarget {
         }
     }
 
-    /// Puts the whole target in its place, after every server has synced.
+    /// Merges what servers have put into forks of a repository, in a pass to the target, or to the
+    /// store in between.
+    ///
+    /// # Errors
+    /// The error of the repository.
+    pub(crate) fn merge(&self, is_between: bool, changes: &[Vec<u8>]) -> Result<()> {
+        match self {
+            Self::Files(_) => Ok(()),
+            Self::Objects(target) => target.merge(is_between, changes),
+        }
+    }
+
+    /// Puts the whole target in its place, after every server has synced. The commit of a
+    /// repository says `words`.
     ///
     /// # Errors
     /// The error of the operating system, or of another file that has appeared at the path.
-    pub(crate) fn commit(self) -> Result<()> {
+    pub(crate) fn commit(self, words: &str) -> Result<()> {
         match self {
             Self::Files(target) => target.commit(),
-            Self::Objects(target) => target.commit(),
+            Self::Objects(target) => target.commit(words),
         }
     }
 }

@@ -35,7 +35,7 @@ use super::checks::{check_not_in_checkpoints, check_not_saved};
 use super::lease::Lease;
 use super::place::groups_above;
 use crate::formats::zarr::{self, Node, consolidated};
-use crate::fs::files::damaged;
+use crate::fs::files::{self, damaged};
 use crate::json;
 
 /// The most tries to change the metadata of a group that others change, too.
@@ -72,7 +72,7 @@ pub(super) struct Keys {
 }
 
 /// All ways to name chunks; the first is the usual one.
-const ALL_KEYS: [Keys; 4] = [
+pub(super) const ALL_KEYS: [Keys; 4] = [
     Keys::new("default", "/"),
     Keys::new("default", "."),
     Keys::new("v2", "/"),
@@ -158,6 +158,31 @@ impl Keys {
     /// Removes all chunks of an array that are named in this way.
     fn remove_from(self, array: &Place) -> Result<()> {
         array.remove_all(&array.keys_below(|key| self.has(key))?)
+    }
+
+    /// Copies the chunks of an array that are named in this way as they are, from `source` to the
+    /// place of another array of `dims` dimensions, with new names.
+    pub(super) fn copy_chunks(
+        self,
+        source: &Path,
+        home: &Place,
+        new: Self,
+        dims: usize,
+    ) -> Result<()> {
+        let there = files::keys_below(source, &|key| self.has(key))?;
+        let renamed = there.into_iter().map(|key| {
+            let name = new.name(&Self::numbers(&key, dims));
+            (key, name)
+        });
+        if let Some(from) = Place::of(source)? {
+            return home.copy_all(&from, &renamed.collect::<Vec<_>>());
+        }
+        for (key, name) in renamed {
+            if let Some(chunk) = files::read_if_there(&source.join(key))? {
+                home.below(&name)?.write(chunk)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn in_json(self) -> Value {

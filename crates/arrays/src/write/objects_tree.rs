@@ -57,14 +57,7 @@ impl ObjectsTree {
     pub(super) fn new(url: &Path, nodes: Vec<ObjectsNode>) -> Result<Self> {
         let root = Place::at(url)?;
         root.check_writable()?;
-        check_not_in_checkpoints(url)?;
-        if let Some((group, name)) = is_in_group(url)? {
-            check_not_saved(&group, &name)?;
-        }
-        if Record::read(url)?.is_some() {
-            let cause = "a program saves timesteps and checkpoints there: give another path";
-            return Err(in_the_way(url, cause));
-        }
+        check_tree(url)?;
         let lease = Lease::take(&root)?;
         if Node::read(url)?.is_some_and(|node| node.is_second()) {
             return Err(of_second_format(url));
@@ -135,27 +128,12 @@ impl ObjectsTree {
     /// Copies the chunks of an array as they are, to their new keys.
     fn take_chunks(&self, path: &str, source: &Path, keys: Option<Keys>) -> Result<()> {
         let (Some(node), Some(keys)) = (self.nodes.get(path), keys) else {
-            let cause = "its chunks have names that Penstock does not write";
-            return Err(Error::new(Kind::Unsupported, "copying", cause).at(source));
+            return Err(with_odd_names(source));
         };
         let (Some(new), dims) = (node.keys, dims_of(&node.json)) else {
             return Ok(()); // a group has none
         };
-        let there = files::keys_below(source, &|key| keys.has(key))?;
-        let renamed = there.into_iter().map(|key| {
-            let name = new.name(&Keys::numbers(&key, dims));
-            (key, name)
-        });
-        let home = Place::at(&self.url(path))?;
-        if let Some(from) = Place::of(source)? {
-            return home.copy_all(&from, &renamed.collect::<Vec<_>>());
-        }
-        for (key, name) in renamed {
-            if let Some(chunk) = files::read_if_there(&source.join(key))? {
-                home.below(&name)?.write(chunk)?;
-            }
-        }
-        Ok(())
+        keys.copy_chunks(source, &Place::at(&self.url(path))?, new, dims)
     }
 
     /// The node below which a key is, and the rest of the key.
@@ -224,6 +202,25 @@ impl Drop for ObjectsTree {
         let own = self.root.keys_below(is_own);
         let _ = own.and_then(|own| self.root.remove_all(&own)); // or the next write does it
     }
+}
+
+/// Refuses to put a tree where a program saves.
+pub(super) fn check_tree(url: &Path) -> Result<()> {
+    check_not_in_checkpoints(url)?;
+    if let Some((group, name)) = is_in_group(url)? {
+        check_not_saved(&group, &name)?;
+    }
+    if Record::read(url)?.is_some() {
+        let cause = "a program saves timesteps and checkpoints there: give another path";
+        return Err(in_the_way(url, cause));
+    }
+    Ok(())
+}
+
+/// The refusal of chunks that stay as they are, but cannot keep their names.
+pub(super) fn with_odd_names(source: &Path) -> Error {
+    let cause = "its chunks have names that Penstock does not write";
+    Error::new(Kind::Unsupported, "copying", cause).at(source)
 }
 
 /// Brings the consolidated metadata of the groups above a tree up to the tree.

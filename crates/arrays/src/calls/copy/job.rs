@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::plan::{Pass, Plan, with_block_bytes};
 use crate::calls::array::ArrayCall;
+use crate::calls::drafted::in_repository;
 use crate::calls::settings::{Method, Settings};
 use crate::calls::write::boxes_of;
 use crate::write::{CopyTarget, Slab};
@@ -102,8 +103,11 @@ impl Director for SlabDirector {
     }
 
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
-        let done = outcome?;
+        let done = outcome.map_err(in_repository)?;
         if let Some(work) = &mut *lock(&self.work) {
+            let (number, pass, _) = self.slab;
+            let is_between = pass + 1 < work.targets[number].len();
+            work.target.merge(is_between, &done.changes)?;
             work.target.note_done(self.slab)?;
             if self.is_last {
                 work.target.remove_beside(&between(self.slab.0))?;
