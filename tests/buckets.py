@@ -268,7 +268,7 @@ def url(path: str) -> str:
     return f"s3://{BUCKET}/{path}"
 
 
-KILL_STEP = int(os.environ.get("PENSTOCK_KILL_STEP", "4"))
+KILL_STEP = int(os.environ.get("PENSTOCK_KILL_STEP", "12"))
 """The number of requests from one kill to the next: 1 in `make crash`."""
 
 
