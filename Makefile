@@ -12,7 +12,7 @@ PYTHON  ?= $(shell for first in 'import ensurepip' pass; do \
 MPI     := mpich
 RANKS   := $(if $(filter mpich,$(MPI)),1 2 3 5 8,3)
 $(if $(filter mpich openmpi abi,$(MPI)),,$(error MPI=$(MPI): it must be mpich, openmpi or abi))
-LIMIT   := timeout -k 10 2400
+LIMIT   := timeout -k 10 3600
 PYTEST  := python -m pytest -q -o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true
 SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' -o -name '*.py' 2>/dev/null) \
            $(wildcard Cargo.toml Cargo.lock pyproject.toml bench/pyproject.toml)
