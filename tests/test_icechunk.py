@@ -7,7 +7,6 @@ import itertools
 import json
 import random
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import zarr
 from buckets import BUCKET, FORMS, SHAPE, gofakes3, reached
 from conformance import random_block_bytes, random_case, read, write
 from helpers import DTYPES, fails, same_bits, tree, values
-from repositories import fetched
+from repositories import fetched, run
 from rows import Plan, look, restart
 from rows import save as save_rows
 
@@ -593,9 +592,9 @@ def test_arrays_of_a_group_are_saved_with_it(repo):
 # ---------------------------------------------------------------------------------------------
 
 JOB = """
-import os, signal, sys
+import sys
 import numpy as np, icechunk, penstock as ps
-from penstock import _icechunk
+from repositories import kill_at
 icechunk.set_logs_filter("error")
 place, rank, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 comm = None
@@ -603,18 +602,8 @@ if len(sys.argv) > 4:
     from mpi4py import MPI
     comm = MPI.COMM_WORLD
 store = ps.Icechunk(icechunk.local_filesystem_storage(place))
-own = comm.rank if comm else 0
-left = [count]
-def counted(method):
-    def call(self, *args):
-        left[0] -= 1
-        if left[0] < 0 and own == rank:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return method(self, *args)
-    return call
-_icechunk._Objects.put = counted(_icechunk._Objects.put)
-_icechunk._Draft.merge = counted(_icechunk._Draft.merge)
-_icechunk._Draft.commit = counted(_icechunk._Draft.commit)
+if rank == (comm.rank if comm else 0):
+    kill_at(count)
 with ps.Session(comm, servers=comm.size if comm else 1) as s:
     memory = ps.Distribution("BLOCK,*", (s.size,))
     u = ps.Array("u", (13, 8), "f8", memory=memory, disk=ps.Chunks((4, 4)))
@@ -635,9 +624,7 @@ def test_a_write_that_is_killed_at_any_put(place: Path, ranks):
             command = [sys.executable, "-c", JOB, place / "repo", rank, count]
             if ranks > 1:
                 command = [MPIEXEC, "-n", ranks, *command, "mpi"]
-            done = subprocess.run(
-                [str(word) for word in command], capture_output=True, text=True, timeout=300
-            )
+            done = run(*command)
             if done.returncode == 0:
                 assert "written" in done.stdout and count > 0
                 assert same_bits(load(store / "a", u), 2 * old)

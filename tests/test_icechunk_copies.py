@@ -6,7 +6,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import xarray as xr
 import zarr
 from buckets import reached, url
 from helpers import same_bits, values
+from repositories import run
 from test_bucket_copies import SHAPE, check, make
 from test_icechunk import history, in_directory, load, repo, theirs  # noqa: F401
 
@@ -186,24 +186,13 @@ def test_another_program_commits_meanwhile(repo, place: Path):  # noqa: F811
 
 
 JOB = """
-import os, signal, sys
-import penstock as ps
-from penstock import _icechunk
-import icechunk
+import sys
+import icechunk, penstock as ps
+from repositories import kill_at
 icechunk.set_logs_filter("error")
-source, repo, number = sys.argv[1], sys.argv[2], int(sys.argv[3])
+source, repo, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = ps.Icechunk(icechunk.local_filesystem_storage(repo))
-left = number
-def counted(method):
-    def call(self, *args):
-        global left
-        left -= 1
-        if left < 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return method(self, *args)
-    return call
-_icechunk._Objects.put = counted(_icechunk._Objects.put)
-_icechunk._Draft.commit = counted(_icechunk._Draft.commit)
+kill_at(count)
 ps.copy(source, store / "a", overwrite=True, chunks=(7, 6, 11))
 print("copied")
 """
@@ -215,10 +204,7 @@ def test_a_copy_that_is_killed_at_any_put(place: Path):
     source = made(place)
     for count in itertools.count():
         before = repo.lookup_branch("main")
-        command = [sys.executable, "-c", JOB, source, place / "repo", count]
-        done = subprocess.run(
-            [str(word) for word in command], capture_output=True, text=True, timeout=300
-        )
+        done = run(sys.executable, "-c", JOB, source, place / "repo", count)
         if done.returncode == 0:
             assert "copied" in done.stdout and count > 4
             check(theirs(repo)["a"])

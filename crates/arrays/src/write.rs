@@ -15,7 +15,8 @@
 //! | `objects_tree` | the place of a tree of groups and arrays in a bucket |
 //! | `copy_target` | the target of a copy, which goes on where a killed process has stopped |
 //! | `goal` | what a copy makes |
-//! | `copy_objects` | the target of a copy in a bucket or repository |
+//! | `copy_objects` | the target of a copy in a bucket |
+//! | `copy_drafted` | the target of a copy in a repository |
 //!
 //! # Guarantees
 //! - An array comes to its place by one rename, after every byte of it was synced: no reader sees
@@ -32,6 +33,7 @@
 
 mod change;
 pub(crate) mod checks;
+mod copy_drafted;
 mod copy_objects;
 mod copy_target;
 mod dataset;

@@ -163,27 +163,26 @@ impl Draft {
     /// # Errors
     /// [`Kind::ReadOnly`] for a state that does not change; the error of the repository.
     pub fn begin(path: &Path) -> Result<Option<(Self, PathBuf)>> {
-        Self::new(path, false)
-    }
-
-    /// Begins a draft that is never committed, for what goes when it is dropped; otherwise as
-    /// [`Draft::begin`].
-    ///
-    /// # Errors
-    /// As [`Draft::begin`].
-    pub fn aside(path: &Path) -> Result<Option<(Self, PathBuf)>> {
-        Self::new(path, true)
-    }
-
-    fn new(path: &Path, is_aside: bool) -> Result<Option<(Self, PathBuf)>> {
         let Some(place) = url::parse(path).filter(url::Url::is_in_repository) else {
             return Ok(None);
         };
-        let begun = lent().and_then(|lent| lent.begin(place.name(), is_aside));
+        let begun = lent().and_then(|lent| lent.begin(place.name(), false));
         let name = begun.map_err(|e| e.at(path))?;
         let path = PathBuf::from(url::Url::repository(&name)).join(place.key);
         let is_over = false;
         Ok(Some((Self { name, is_over }, path)))
+    }
+
+    /// Begins a draft of the same repository that is never committed, for what goes when it is
+    /// dropped. Gives the path of its root, too.
+    ///
+    /// # Errors
+    /// The error of the repository.
+    pub fn aside(&self) -> Result<(Self, PathBuf)> {
+        let name = lent()?.begin(&self.name, true)?;
+        let root = PathBuf::from(url::Url::repository(&name));
+        let is_over = false;
+        Ok((Self { name, is_over }, root))
     }
 
     /// The name, which no other draft of this process has.

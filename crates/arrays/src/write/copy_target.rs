@@ -13,9 +13,11 @@
 
 use std::path::{Path, PathBuf};
 
+use penstock_bucket::{Draft, is_url};
 use penstock_engine::{Error, Result};
 
 use super::checks::{check_node, resolve};
+use super::copy_drafted::DraftedTarget;
 use super::copy_objects::ObjectsTarget;
 use super::dataset::FilePlace;
 use super::goal::Goal;
@@ -39,6 +41,7 @@ pub(crate) type Slab = (usize, usize, u64);
 pub(crate) enum CopyTarget {
     Files(Box<FilesTarget>),
     Objects(Box<ObjectsTarget>),
+    Drafted(Box<DraftedTarget>),
 }
 
 impl CopyTarget {
@@ -48,13 +51,15 @@ impl CopyTarget {
     /// # Errors
     /// As [`super::Pending::create`].
     pub(crate) fn create_or_resume(path: &Path, goal: &Goal<'_>, journal: &str) -> Result<Self> {
-        match ObjectsTarget::begin(path, goal)? {
-            Some(target) => Ok(Self::Objects(Box::new(target))),
-            None => {
-                let target = FilesTarget::create_or_resume(path, goal, journal)?;
-                Ok(Self::Files(Box::new(target)))
-            }
+        if !is_url(path) {
+            let target = FilesTarget::create_or_resume(path, goal, journal)?;
+            return Ok(Self::Files(Box::new(target)));
         }
+        let goal = goal.in_zarr(path)?;
+        Ok(match Draft::begin(path)? {
+            Some((draft, path)) => Self::Drafted(Box::new(DraftedTarget::new(draft, &path, goal)?)),
+            None => Self::Objects(Box::new(ObjectsTarget::new(path, goal)?)),
+        })
     }
 
     /// The targets of servers, one for each array that they write.
@@ -62,6 +67,7 @@ impl CopyTarget {
         match self {
             Self::Files(target) => &target.targets,
             Self::Objects(target) => &target.targets,
+            Self::Drafted(target) => &target.targets,
         }
     }
 
@@ -69,7 +75,7 @@ impl CopyTarget {
     pub(crate) fn done(&self) -> &[Slab] {
         match self {
             Self::Files(target) => &target.done,
-            Self::Objects(_) => &[],
+            Self::Objects(_) | Self::Drafted(_) => &[],
         }
     }
 
@@ -80,7 +86,7 @@ impl CopyTarget {
     pub(crate) fn note_done(&mut self, slab: Slab) -> Result<()> {
         match self {
             Self::Files(target) => target.note_done(slab),
-            Self::Objects(_) => Ok(()),
+            Self::Objects(_) | Self::Drafted(_) => Ok(()),
         }
     }
 
@@ -93,6 +99,7 @@ impl CopyTarget {
         match self {
             Self::Files(target) => target.store_beside(schema),
             Self::Objects(target) => target.store_beside(schema),
+            Self::Drafted(target) => target.store_beside(schema),
         }
     }
 
@@ -104,6 +111,7 @@ impl CopyTarget {
         match self {
             Self::Files(target) => files::remove_if_there(&target.temporary.beside(name)),
             Self::Objects(target) => target.remove_beside(name),
+            Self::Drafted(_) => Ok(()), // it goes with its draft
         }
     }
 
@@ -114,8 +122,8 @@ impl CopyTarget {
     /// The error of the repository.
     pub(crate) fn merge(&self, is_between: bool, changes: &[Vec<u8>]) -> Result<()> {
         match self {
-            Self::Files(_) => Ok(()),
-            Self::Objects(target) => target.merge(is_between, changes),
+            Self::Files(_) | Self::Objects(_) => Ok(()),
+            Self::Drafted(target) => target.merge(is_between, changes),
         }
     }
 
@@ -127,7 +135,8 @@ impl CopyTarget {
     pub(crate) fn commit(self, words: &str) -> Result<()> {
         match self {
             Self::Files(target) => target.commit(),
-            Self::Objects(target) => target.commit(words),
+            Self::Objects(target) => target.commit(),
+            Self::Drafted(target) => target.commit(words),
         }
     }
 }
