@@ -53,8 +53,10 @@ def test_a_tree_goes_there_and_back(repo, place: Path, chunks, servers):  # noqa
 
 
 def test_a_tree_becomes_the_root(repo, place: Path):  # noqa: F811
-    ps.copy(made(place), ps.Icechunk(repo), overwrite=True)
+    source = made(place)
+    ps.copy(source, ps.Icechunk(repo), overwrite=True)
     check(theirs(repo))
+    assert history(repo) == [f"copy {source} to /"]
 
 
 def test_from_elsewhere(repo, bucket, place: Path):  # noqa: F811

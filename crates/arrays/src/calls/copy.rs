@@ -181,10 +181,11 @@ pub fn on_threads(
     })
 }
 
-/// A path, in the words of a commit: of a place in a repository, its key.
+/// A path, in the words of a commit: of a place in a repository, its key, or `/` for the root.
 fn said(path: &Path) -> String {
+    let key = key_of(path).filter(|key| !key.is_empty());
     match is_in_repository(path) {
-        true => key_of(path).unwrap_or_default().to_string(),
+        true => key.unwrap_or("/").to_string(),
         false => path.display().to_string(),
     }
 }
