@@ -7,6 +7,7 @@ import faulthandler
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -34,6 +35,8 @@ hypothesis.settings.load_profile("penstock")
 def pytest_configure(config):
     # What goes to the descriptor that pytest captures during tests would be lost; now it does not.
     config.penstock_terminal = os.fdopen(os.dup(sys.__stderr__.fileno()), "w")
+    # What a shell starts in the background ignores Ctrl-C; the programs that tests start must not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
