@@ -125,7 +125,7 @@ test-hosts: build ## the tests over several hosts, made of namespaces, where tho
 	    ( $(call need,iproute2 util-linux,ip and nsenter) ) || true
 	@why=$$(python tests/hosts/cluster.py --check); case $$? in \
 	    0) echo "== test: two to five hosts, made of namespaces"; \
-        cargo test --quiet --release -p penstock-net --test conformance --no-run && \
+        cargo test --quiet --release --workspace --test conformance --no-run && \
 	        HOST_KILLS=$(HOST_KILLS) $(LIMIT) $(PYTEST) tests/hosts ;; \
 	    77) echo "== skipped: several hosts: $$why" ;; \
 	    *) exit 1 ;; \
@@ -173,18 +173,18 @@ crash: build ## crash at every change to the disk; kill writing jobs 400 times; 
 
 crash-files: build ## crash volumes of parallel files at CRASH_SEEDS moments; kill jobs that use one 300 times
 	@echo "== crash: servers and clients of simulated volumes, $(CRASH_SEEDS) seeds"
-	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test crashes
+	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test volumes crashes::
 	@echo "== crash: MPI jobs and programs with threads, killed 300 times; changed bytes"
 	mkdir -p out
 	python tests/file_kills.py --kills 300 --ranks 3 --seed 1 --directory out
 
 outages: ## servers of simulated volumes that are lost and come back, and cut links, OUTAGE_SEEDS times each
 	@echo "== outages: one server down, $(OUTAGE_SEEDS) seeds"
-	PENSTOCK_SEEDS=$(OUTAGE_SEEDS) cargo test -p penstock-files --release --test outages
+	PENSTOCK_SEEDS=$(OUTAGE_SEEDS) cargo test -p penstock-files --release --test volumes outages::
 
 file-orders: build ## random requests to one parallel file, CRASH_SEEDS times simulated, SEEDS times on threads
 	@echo "== order: every history of reads, writes and changes is linearisable"
-	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test model
+	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test volumes model::
 	python tests/file_histories.py --seeds $(SEEDS)
 	mpiexec -n 3 python tests/file_histories.py --seeds $$(( ($(SEEDS) + 1) / 2 ))
 
@@ -205,7 +205,7 @@ fuzz-net: ## FUZZ_RUNS wrong words for standing servers before they know who spe
 faults: ## every seed of the simulator's faults (make test runs some hundreds)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"
 	PENSTOCK_STEP=1 PENSTOCK_SEEDS=10000 cargo test -p penstock-sim --release \
-	    --test faults --test parties --test open_files
+	    --test runs -- faults:: parties:: open_files::
 
 serve-kills: build ## kill standing servers KILLS times, and their clients as often
 	@echo "== serve-kills: two servers and three clients"

@@ -1,7 +1,5 @@
 //! The behaviours that the paper describes, one by one, on a simulated machine.
 
-mod simulated;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -9,7 +7,8 @@ use penstock_engine::{Kind, Operation, Who};
 use penstock_files::{FileChange, FilePath, Mode, OpenSubfile, PointerMove, Seek, Version};
 use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
-use simulated::{BOTH, Program, Volume, open, open_in, path};
+
+use crate::simulated::{BOTH, Program, Volume, open, open_in, path};
 
 const OWN: [u64; 4] = [1, 1, 1, 4];
 const STRIPED: [u64; 4] = [1, 1, 1, 1];

@@ -1,21 +1,19 @@
 //! Collective requests on files, on a simulated machine, against a naive file.
 
-mod naive;
-mod seeds;
-mod simulated;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use naive::File;
 use penstock_engine::{Error, Kind, Operation, Who};
 use penstock_files::{FileChange, Selection};
 use penstock_layout::{List, SubfileOrder};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Loss, Moment};
 use penstock_sim::random::Random;
-use simulated::{BOTH, Program, Volume, open, open_in, path};
+
+use crate::naive::File;
+use crate::seeds;
+use crate::simulated::{BOTH, Program, Volume, open, open_in, path};
 
 fn volume_of(seed: u64) -> Volume {
     let mut random = Random::new(seed);

@@ -10,19 +10,14 @@
 //! - a check of all records finds nothing, neither before servers start again nor after that;
 //! - when all is removed, no block is in use, and no record is left but the root's.
 //!
-//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-files --test crashes`
+//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-files crashes::`
 //! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs that number of seeds.
-
-mod naive;
-mod seeds;
-mod simulated;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use futures::future::join;
-use naive::{Change, File, Place};
 use penstock_engine::{Error, Kind};
 use penstock_files::{
     Client, EntryKind, FileChange, FilePath, Names, ObjectKind, OpenSubfile, Replacement, Version,
@@ -31,7 +26,10 @@ use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Loss, Moment, SimNode};
 use penstock_sim::random::Random;
-use simulated::{BOTH, Left, Program, Volume, open_in, path};
+
+use crate::naive::{Change, File, Place};
+use crate::seeds;
+use crate::simulated::{BOTH, Left, Program, Volume, open_in, path};
 
 const STEPS: usize = 25;
 

@@ -1,8 +1,6 @@
 //! Checks and mendings of volumes: each record of a healthy volume is damaged in each way, which is
 //! found, and mended without the loss of data.
 
-mod simulated;
-
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -12,7 +10,8 @@ use penstock_engine::encoding::{decode, encode};
 use penstock_files::fsck::{Finding, Layout, ServerRecords, check, mend};
 use penstock_files::placement::Placement;
 use penstock_files::{FileChange, ObjectKind, RecordStore};
-use simulated::{Left, Program, Volume, open, path};
+
+use crate::simulated::{self, Left, Program, Volume, open, path};
 
 const DATA: [&str; 3] = ["/runs/mesh", "/runs/deep/grid", "/top"];
 

@@ -1,13 +1,12 @@
 //! What servers count, on a simulated machine: exact numbers, and the same ones in each run.
 
-mod simulated;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use penstock_files::metrics::{RequestKind, Snapshot, WaitKind};
 use penstock_sim::Span;
-use simulated::{Program, Volume, open, path};
+
+use crate::simulated::{self, Program, Volume, open, path};
 
 const CLIENTS: usize = 3;
 const SERVERS: usize = 3;

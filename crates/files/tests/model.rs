@@ -7,26 +7,24 @@
 //! requests, in which none comes before one that had ended when it began, and in which a naive file
 //! gives the same answers. In reckless mode the same holds for clients with subfiles of their own.
 //!
-//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-files --test model` runs
+//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-files model::` runs
 //! that one alone, and `PENSTOCK_SEEDS=100000` in its place runs that number of seeds.
-
-mod naive;
-mod seeds;
-mod simulated;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use futures::future::join;
-use naive::{Change, File};
 use penstock_engine::Operation;
 use penstock_files::{Attachment, FileChange, Mode};
 use penstock_layout::SubfileOrder;
 use penstock_sim::Span;
 use penstock_sim::machine::Faults;
 use penstock_sim::random::Random;
-use simulated::{BOTH, Program, Volume, open_in, path};
+
+use crate::naive::{Change, File};
+use crate::seeds;
+use crate::simulated::{BOTH, Program, Volume, open_in, path};
 
 const STEPS: u64 = 6;
 

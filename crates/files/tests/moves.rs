@@ -5,23 +5,20 @@
 //! others each write to a file of their own and one together, and know what these may hold.
 //! (Crashes of all servers are in `crashes.rs`.)
 
-mod naive;
-mod seeds;
-mod simulated;
-mod unsure;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use naive::File;
 use penstock_engine::{Error, Kind, Operation};
 use penstock_files::{Attachment, FileChange, OpenSubfile, Version};
 use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Moment, Outage, Scope};
 use penstock_sim::random::Random;
-use simulated::{BOTH, Program, Volume, open, open_in, path};
-use unsure::Versions;
+
+use crate::naive::File;
+use crate::simulated::{BOTH, Program, Volume, open, open_in, path};
+use crate::unsure::Versions;
+use crate::{naive, seeds};
 
 const STEPS: usize = 60;
 

@@ -12,28 +12,25 @@
 //! - when all are back, the same clients do everything again;
 //! - a check of all records finds nothing.
 //!
-//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-files --test outages`
+//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-files outages::`
 //! runs that one alone, and `PENSTOCK_SEEDS=10000` in its place runs that number of seeds.
-
-mod naive;
-mod seeds;
-mod simulated;
-mod unsure;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
 
 use futures::future::{Either, select};
-use naive::File;
 use penstock_engine::{Kind, Result, Who};
 use penstock_files::{Attachment, FileChange, FileShape, Mode, OpenSubfile, Version};
 use penstock_layout::{SubfileOrder, View};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Moment, Outage, Scope};
 use penstock_sim::random::Random;
-use simulated::{BOTH, Program, Volume, open, open_in, path};
-use unsure::Versions;
+
+use crate::naive::File;
+use crate::seeds;
+use crate::simulated::{BOTH, Program, Volume, open, open_in, path};
+use crate::unsure::Versions;
 
 /// The steps of a client.
 const STEPS: usize = 40;

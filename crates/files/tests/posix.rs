@@ -1,14 +1,13 @@
 //! What a mount needs of names and attributes: symbolic links, renames that replace, sizes in
 //! canonical order, times, sticky directories, extended attributes.
 
-mod simulated;
-
 use penstock_engine::Kind;
 use penstock_files::{
     Client, ClientState, EntryKind, FileChange, Identity, NewAttributes, NewTime, ObjectKind,
     Replacement,
 };
-use simulated::{Program, Volume, open, path};
+
+use crate::simulated::{self, Program, Volume, open, path};
 
 fn kind<T>(result: penstock_engine::Result<T>) -> Kind {
     result

@@ -1,7 +1,5 @@
 //! What a server that comes back does not know any more, and how its clients go on.
 
-mod simulated;
-
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
 use std::rc::Rc;
@@ -11,7 +9,8 @@ use penstock_engine::{Kind, Machine, Operation, Who};
 use penstock_files::{ClientState, Identity, Mode, PointerMove, Seek, Version};
 use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Moment, Outage, Scope};
-use simulated::{BOTH, Program, Volume, open, path};
+
+use crate::simulated::{BOTH, Program, Volume, open, path};
 
 const STRIPED: [u64; 4] = [1; 4];
 

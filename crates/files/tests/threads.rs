@@ -1,7 +1,5 @@
 //! Volumes on real disks, used by threads: what was written is there when all is opened again.
 
-mod naive;
-
 use std::cell::Cell;
 use std::path::Path;
 use std::rc::Rc;
@@ -19,6 +17,8 @@ use penstock_files::{
 use penstock_layout::{SubfileOrder, View};
 use penstock_machines::disk::direct::Direct;
 use penstock_machines::{ClientMemory, Node, Threads};
+
+use crate::naive;
 
 const MODE: Mode = Mode {
     reads: true,

@@ -1,11 +1,8 @@
 //! Faults of the simulated machine: all who are left hear of them, and nobody hangs.
 //!
 //! Each seed is one run. `PENSTOCK_STEP=1` runs all seeds of a test, which takes a while. A failure
-//! prints the command that replays its seed: `PENSTOCK_SEED=<n> cargo test -p penstock-sim --test
-//! faults` with the test's name.
-
-mod directing;
-mod seeds;
+//! prints the command that replays its seed: `PENSTOCK_SEED=<n> cargo test -p penstock-sim` with
+//! the test's name.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,7 +17,9 @@ use penstock_layout::{DiskSchema, Dist, Distribution, Dists, Order};
 use penstock_sim::Span;
 use penstock_sim::machine::{DiskFault, Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
-use seeds::{for_seeds, strategies};
+
+use crate::directing;
+use crate::seeds::{for_seeds, strategies};
 
 const CLIENTS: usize = 4;
 

@@ -9,10 +9,8 @@
 //! The same with messages that are late; and with a client that is lost at a random message: the
 //! others then succeed or hear of it, and the servers give back all that they had.
 //!
-//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-sim --test open_files`
+//! A failure prints its seed: `PENSTOCK_SEED=<seed> cargo test -p penstock-sim open_files::`
 //! runs that one alone, and `PENSTOCK_SEEDS=100000` in its place runs that number of seeds.
-
-mod directing;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -34,6 +32,8 @@ use penstock_sim::Span;
 use penstock_sim::machine::{Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
+
+use crate::directing;
 
 const WIDTH: u64 = 8;
 const STEPS: u64 = 12;
@@ -267,7 +267,7 @@ impl Case {
 
     fn replay(&self) -> String {
         format!(
-            "PENSTOCK_SEED={} cargo test -p penstock-sim --test open_files",
+            "PENSTOCK_SEED={} cargo test -p penstock-sim open_files::",
             self.seed
         )
     }

@@ -4,9 +4,6 @@
 //!
 //! Each seed is one run; see `faults`.
 
-mod directing;
-mod seeds;
-
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::ready;
@@ -30,7 +27,9 @@ use penstock_sim::Span;
 use penstock_sim::machine::{DiskFault, Faults, Layout, Loss, Moment, Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
-use seeds::{for_seeds, strategies};
+
+use crate::directing;
+use crate::seeds::{for_seeds, strategies};
 
 /// The clients of each party.
 const CLIENTS: usize = 3;

@@ -1,8 +1,6 @@
 //! Every strategy stores the same bytes: writes and reads of random schemas on the simulated
 //! machine with real bytes, each read back by every strategy in another distribution.
 
-mod directing;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -20,6 +18,8 @@ use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::random::Random;
+
+use crate::directing;
 
 const SEEDS: u64 = 400;
 
