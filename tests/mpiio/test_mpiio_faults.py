@@ -38,15 +38,15 @@ def test_surroundings(ranks: int, built: dict[str, Path], place: Path) -> None:
     assert ended.is_fine and f"all right, {ranks} ranks" in ended.said, ended.said
 
 
-def shared_segments() -> list[Path]:
+def shared_segments() -> set[Path]:
     """What Penstock has in shared memory under a name. Directories are of other tests."""
-    return [each for each in Path("/dev/shm").glob("*penstock*") if each.is_file()]
+    return {each for each in Path("/dev/shm").glob("*penstock*") if each.is_file()}
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ranks_that_die(way: str, place: Path) -> None:
     """The job of a rank that is killed, or aborts, ends; and the next one finds no trace of it."""
-    chance = random.Random(way)
+    chance, before = random.Random(way), shared_segments()
     job = ["penstock", 3, sys.executable, "-m", "mpi4py", DYING, place / "file", way]
     for generation, how in enumerate(("kill", "abort"), 1):
         died = jobs.run(*job, 2 * generation, chance.uniform(0.01, SECONDS_MAX), how)
@@ -54,4 +54,4 @@ def test_ranks_that_die(way: str, place: Path) -> None:
         after = jobs.run(*job, 2 * generation + 1)
         assert after.is_fine and "all right" in after.said, after.said
     assert os.listdir(place) == ["file"]
-    assert not shared_segments()
+    assert not shared_segments() - before

@@ -1,7 +1,5 @@
 //! A file whose content is not sure: for each byte it has a set of values.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use std::collections::BTreeSet;
 
 use penstock_files::FileChange;

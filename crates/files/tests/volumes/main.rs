@@ -12,7 +12,9 @@ mod naive;
 mod outages;
 mod posix;
 mod returns;
+#[path = "../seeds/mod.rs"]
 mod seeds;
+#[path = "../simulated/mod.rs"]
 mod simulated;
 mod standing;
 mod threads;

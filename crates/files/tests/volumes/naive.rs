@@ -1,7 +1,5 @@
 //! A naive file: cells as vectors, and a view gone through BSU by BSU.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 use penstock_layout::SubfileOrder;
 
 /// A file of cells.
