@@ -36,6 +36,13 @@ EXTENTS = (0, 1, 2, 3, 4, 5, 7, 8, 11, 13)
 ELEMENTS_MAX = 3000
 OBJECTS_MAX = 120
 BLOCKS_MAX = 400
+RECORDS = (
+    np.dtype([("x", "f8"), ("id", "i4")]),
+    np.dtype(
+        [("a", "u1"), ("p", [("c", "c16"), ("n", "i2")]), ("x", "f8"), ("y", "f8"), ("b", "u2")]
+    ),
+)
+"""Records of 12 and of 37 bytes."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class Case:
     """One array, how it is held when written and when read, and how it is stored."""
 
     shape: tuple[int, ...]
-    dtype: str
+    dtype: str | np.dtype[Any]
     source: Held
     target: Held
     disk: ps.Chunks | ps.RowMajor | ps.Distribution
@@ -171,7 +178,7 @@ def random_case(chance: random.Random, writers: int, readers: int) -> Case:
         dims = None
     return Case(
         shape=shape,
-        dtype=chance.choice(DTYPES),
+        dtype=chance.choice((*DTYPES, *RECORDS)),
         source=random_memory(chance, shape, writers),
         target=random_memory(chance, shape, readers),
         disk=disk,

@@ -74,7 +74,8 @@ def random_saved_in_file(chance: random.Random, writers: int, readers: int, disk
     while len(cases) < chance.randint(1, 4):
         case = random_case(chance, writers, readers)
         dtype = np.dtype(case.dtype)
-        if disk is ps.NetCDF and (dtype.kind not in "iuf" or dtype == "f2"):
+        is_of_netcdf = dtype.kind in "iuf" and dtype != "f2"
+        if dtype.kind == "V" or (disk is ps.NetCDF and not is_of_netcdf):
             continue
         own = None
         if not cases or chance.random() < 0.7:

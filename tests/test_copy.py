@@ -235,7 +235,7 @@ def test_what_cannot_be_copied(place):
     assert "no codec" in said and not os.path.exists(place / "t.npy")
     by_numpy(place / "text.npy", np.array(["ab"]))
     said = penstock("copy", place / "text.npy", place / "t.npy", code=1)
-    assert '"<U2"' in said and "there are bool, int8" in said
+    assert "'<U2'" in said and "there are bool, int8" in said
 
 
 def test_a_single_number_has_one_chunk(place):

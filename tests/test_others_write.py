@@ -257,7 +257,7 @@ def test_npy_versions(place, version):
 
 
 @pytest.mark.parametrize(
-    "dtype", [[("a", "f8"), ("b", "i4")], "U3", "S4", "M8[s]", "m8[ns]", "O", "f16"]
+    "dtype", [[("a", "f8"), ("b", "U4")], "U3", "S4", "M8[s]", "m8[ns]", "O", "f16"]
 )
 def test_npy_of_other_types_is_refused(place, dtype):
     np.save(place / "u.npy", np.zeros(3, dtype), allow_pickle=True)

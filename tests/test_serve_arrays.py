@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import work
 import zarr
 from conformance import random_case, round_trip
 from serving import SECONDS_MAX, Server, alone, as_user, configure
@@ -118,6 +119,29 @@ def test_round_trips_of_random_arrays(place: Path, ranks: int) -> None:
     with served(place, 3) as server:
         ps.run(main, ranks, servers=server.url, block_bytes=256)
     assert remains(place / "arrays") == []
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_work_at_servers_that_stand(place: Path, ranks: int) -> None:
+    """Selections, reductions and thinning of random arrays; errors are those of all ranks."""
+
+    def main(session: ps.Session) -> None:
+        for turn in range(15):
+            chance = random.Random(turn)
+            case = random_case(chance, session.size, session.size)
+            work.round_trip(session, case, place / "arrays" / f"{turn}", turn)
+        u = array(session.size)
+        session.write("u.zarr", u, own(session, u, values()))
+        with pytest.raises(ps.SchemaError, match="column 4"):
+            session.select("u.zarr", u, where="u >")
+        with pytest.raises(ps.UnsupportedError, match="do not reach each other"):
+            session.select("u.zarr", u, where="u > 0", balanced=True)
+        with pytest.raises(ps.ReadOnlyError):
+            session.reduce("../u.zarr", u, how="sum")
+        assert session.reduce("u.zarr", u, how="sum") == values().sum()
+
+    with served(place, 2) as server:
+        ps.run(main, ranks, servers=server.url, block_bytes=256)
 
 
 def test_lists_regions_and_boxes(place: Path) -> None:

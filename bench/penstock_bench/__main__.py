@@ -16,10 +16,12 @@ from penstock_bench import (
     mount,
     panda,
     parts,
+    predict,
     served,
     shares,
     standing,
     unchanged,
+    work,
 )
 from penstock_bench.command import complain
 
@@ -32,10 +34,12 @@ BENCHMARKS: dict[str, tuple[Callable[[list[str]], int], str]] = {
     "hdf5": (hdf5.main, "an array in HDF5, beside a flat file, zlib and parallel HDF5"),
     "mount": (mount.main, "a file by a mount of a volume, beside the directory it lies on"),
     "parts": (parts.main, "small parts read at random, beside zarr-python and a system call"),
+    "predict": (predict.main, "what a call is said to take on this machine, and what it takes"),
     "served": (served.main, "files of standing servers, beside JuiceFS, NFS-Ganesha, GlusterFS"),
     "shares": (shares.main, "shares of unequal extents as chunks, beside equal ones"),
     "standing": (standing.main, "timesteps handed to standing servers, beside those waited for"),
     "unchanged": (unchanged.main, "a C program of MPI-IO on Penstock's library, ROMIO and OMPIO"),
+    "work": (work.main, "elements selected and dealt out by servers, beside reads and mpi4py"),
     "panda": (panda.main, "Figures 3 to 9 of Panda: server-directed I/O beside the peak"),
     "dickens-thakur": (
         dickens_thakur.main,

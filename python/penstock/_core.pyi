@@ -58,7 +58,8 @@ __version__: str
 
 _Path: TypeAlias = str | PathLike[str]
 _Locals: TypeAlias = list[np.ndarray]
-_Report: TypeAlias = tuple[int, float, int, int, int, int, int]
+_Forecast: TypeAlias = tuple[str, int, int, float, float, float, int, int, str, str]
+_Report: TypeAlias = tuple[int, float, int, int, int, int, int, _Forecast | None]
 _Listener: TypeAlias = Callable[[int, int], object] | None
 
 _HaloPairs: TypeAlias = list[tuple[int, int]]
@@ -87,7 +88,8 @@ class _SessionArgument(TypedDict):
     background_bytes: int
     cache_bytes: int
     direct: bool | None
-    strategy: str
+    strategy: str | None
+    machine: str | None
     buffers: tuple[int, int] | None
     faults: str | None
 
@@ -169,6 +171,7 @@ class Spec:
     ) -> Spec: ...
     def local_shapes(self, rank: int) -> list[list[int]]: ...
     def local_slices(self, rank: int) -> list[_Share]: ...
+    def thinned(self, every: list[int], thinned: Spec, rank: int, clients: int) -> Spec: ...
     def check(self, clients: int) -> None: ...
 
 @final
@@ -213,6 +216,24 @@ class PySession:
     def refuse(self, kind: str, doing: str, cause: str) -> Error: ...
     def write(self, path: _Path, array: Spec, locals: _Locals, strategy: str | None) -> _Report: ...
     def read(self, path: _Path, array: Spec, locals: _Locals, strategy: str | None) -> _Report: ...
+    def select(
+        self,
+        path: _Path,
+        array: Spec,
+        condition: str,
+        fields: list[str] | None,
+        is_balanced: bool,
+        by: tuple[str, list[float] | None] | None,
+    ) -> tuple[np.ndarray, np.ndarray, str, _Report]: ...
+    def reduce(
+        self,
+        path: _Path,
+        array: Spec,
+        how: str,
+        bins: list[float],
+        region: tuple[list[int], list[int]],
+        kept: list[int],
+    ) -> tuple[np.ndarray, list[int], str, _Report]: ...
     def begin(
         self,
         path: _Path,

@@ -2,16 +2,89 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock._errors import SchemaError, schema_error, type_name
 from penstock._lists import flat
+from penstock._records import as_packed
 from penstock._schema import Array
 
 
-def parts_of(array: Array, local: object, *, to_fill: bool = False) -> list[np.ndarray]:
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """A room is memory that a call fills: the program's own, or packed copies of records that have
+    padding there."""
+
+    parts: list[np.ndarray]
+    own: list[np.ndarray]
+
+    @classmethod
+    def of(cls, own: list[np.ndarray]) -> Room:
+        """The room of a program's arrays."""
+        return cls([as_packed(part) for part in own], own)
+
+    def settle(self) -> None:
+        """Bring what the call has filled to the program's arrays."""
+        for part, own in zip(self.parts, self.own, strict=True):
+            if part is not own:
+                own[...] = part
+
+
+def parts_of(array: Array, local: object) -> list[np.ndarray]:
+    """A rank's local arrays as a call takes them, in place where records have no padding.
+
+    Raises
+    ------
+    SchemaError
+        When they are not what they should be.
+    """
+    return [as_packed(part) for part in own_parts(array, local)]
+
+
+def stored_as(array: Array, dtype: npt.DTypeLike) -> Array:
+    """The array as it is stored with another dtype.
+
+    Raises
+    ------
+    SchemaError
+        When it is no array or no dtype, or another kind that loses by it.
+    """
+    if not isinstance(array, Array):
+        raise schema_error(f"an array is a penstock.Array, not {type_name(array)}")
+    try:
+        to = np.dtype(dtype)
+        is_fit = np.can_cast(array.dtype, to, "same_kind")
+    except (TypeError, ValueError) as error:
+        raise schema_error(f"dtype is no dtype: {error}") from error
+    if not is_fit:
+        raise schema_error(
+            f"'{array.name}' is of {array.dtype}, which cannot be stored as {to}: convert it"
+        )
+    return array if to == array.dtype else array._with(dtype=to)
+
+
+def converted(
+    parts: list[np.ndarray], given: np.dtype[Any], stored: np.dtype[Any]
+) -> list[np.ndarray]:
+    """A rank's local arrays of dtype `given`, as the dtype `stored`.
+
+    Raises
+    ------
+    SchemaError
+        When they are of another dtype.
+    """
+    for part in parts:
+        if part.dtype != given:
+            raise schema_error(f"the local array is of {part.dtype}, and the array of {given}")
+    return [part.astype(stored) for part in parts]
+
+
+def own_parts(array: Array, local: object, *, to_fill: bool = False) -> list[np.ndarray]:
     """A rank's local arrays, in place: one, or one for each of its boxes.
 
     Raises

@@ -9,8 +9,9 @@ import numpy as np
 
 from penstock import _core
 from penstock._lists import Elements, flat, list_argument, local_elements
-from penstock._local import in_place, parts_of
-from penstock._report import Report
+from penstock._local import Room, in_place, parts_of
+from penstock._records import as_packed, dtype_of
+from penstock._report import Report, report_of
 from penstock._schema import Array, OneRegion, Region, bounds_of, regions_of
 from penstock._types import Local
 
@@ -40,7 +41,7 @@ class OpenArray:
         self._session, self._opened = session, opened
         self.name: str = opened.name
         self.shape: tuple[int, ...] = tuple(opened.shape)
-        self.dtype: np.dtype[np.generic] = np.dtype(opened.dtype)
+        self.dtype: np.dtype[np.generic] = dtype_of(opened.dtype)
 
     def read(self, region: OneRegion = (), out: np.ndarray | None = None) -> np.ndarray:
         """Read a part of the array.
@@ -73,7 +74,9 @@ class OpenArray:
             local = np.zeros(local_elements(region), self.dtype)
         else:
             local = np.empty(bounds_of(region, self.shape)[1], self.dtype)
-        self._move(False, region, local)
+        room = Room.of([local])
+        self._move(False, region, room.parts[0])
+        room.settle()
         return local if out is None else out
 
     def write(self, region: OneRegion, local: np.ndarray) -> None:
@@ -97,7 +100,7 @@ class OpenArray:
         Not collective. The elements are in the servers' cache when this returns, and on the disks
         after `flush` or `close`. A crash before may lose them, or some of them.
         """
-        self._move(True, region, in_place(local))
+        self._move(True, region, as_packed(in_place(local)))
 
     def _move(self, is_write: bool, region: OneRegion, local: np.ndarray) -> None:
         part: _core._Part
@@ -134,8 +137,9 @@ class OpenArray:
         """
         with self._session._preparing("reading an open array"):
             array = self._array(region)
-            parts, filled = self._session._parts_to_fill(array, out)
-        self._session._session.move_together(self._opened, False, array._spec, parts)
+            room, filled = self._session._room(array, out)
+        self._session._session.move_together(self._opened, False, array._spec, room.parts)
+        room.settle()
         return filled
 
     def write_all(self, region: Region, local: Local) -> Report:
@@ -167,7 +171,7 @@ class OpenArray:
             array = self._array(region)
             parts = parts_of(array, local)
         moved = self._session._session.move_together(self._opened, True, array._spec, parts)
-        return Report(*moved)
+        return report_of(moved)
 
     def _array(self, region: Region) -> Array:
         """The array, each rank with its own part."""

@@ -34,9 +34,10 @@ from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
 from penstock._options import SessionOptions
 from penstock._rechunk import rechunk
-from penstock._report import Report
+from penstock._report import Forecast, Report
 from penstock._run import run
 from penstock._schema import HDF5, Array, Boxes, Chunks, Distribution, NetCDF, RowMajor
+from penstock._select import Selection
 from penstock._session import Session
 from penstock._split import Split
 from penstock._stores import (
@@ -65,6 +66,7 @@ __all__ = [
     "File",
     "FileStat",
     "FileSystem",
+    "Forecast",
     "FullError",
     "Group",
     "Icechunk",
@@ -85,6 +87,7 @@ __all__ = [
     "RowMajor",
     "Runs",
     "SchemaError",
+    "Selection",
     "Session",
     "SessionOptions",
     "Split",

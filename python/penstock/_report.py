@@ -1,8 +1,53 @@
-"""Reports: what a collective call did."""
+"""Reports: what a collective call did, and what it was predicted to take."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock import _core
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """A forecast says what a collective call was predicted to take, by the way that was chosen.
+
+    Attributes
+    ----------
+    strategy : str
+        The strategy.
+    servers : int
+        Number of servers that take part.
+    block_bytes : int
+        The most bytes of a block.
+    seconds : float
+        Seconds, corrected by what earlier calls of the session with the same shape took.
+    low : float
+        The seconds with every number of the machine at the fast end of its spread.
+    high : float
+        The seconds with every number at the slow end.
+    messages : int
+        Messages between ranks and servers.
+    memory_bytes : int
+        Bytes of staging, send and cache buffers of all nodes.
+    bottleneck : str
+        The part of the machine that works longest: `disk`, `network`, `copying`, `CPU` or
+        `metadata`.
+    by : str
+        How it was found: `closed form` or `simulation`.
+    """
+
+    strategy: str
+    servers: int
+    block_bytes: int
+    seconds: float
+    low: float
+    high: float
+    messages: int
+    memory_bytes: int
+    bottleneck: str
+    by: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,7 +57,8 @@ class Report:
     Attributes
     ----------
     bytes : int
-        Bytes of the array, or of all arrays of a group; of regions and rows, those of this rank.
+        Bytes of the array, or of all arrays of a group; of regions and rows, those of this rank; of
+        a selection, those that servers sent to all ranks.
     seconds : float
         Wall time on this rank, seconds.
     blocks : int
@@ -20,11 +66,14 @@ class Report:
     disk_bytes : int
         Bytes between buffers and disks, decoded, with padding.
     transfers : int
-        Memgets or memputs.
+        Memgets or memputs; of a selection, messages with elements.
     buffer_bytes : int
         Bytes of the staging buffers of all servers.
     servers : int
         Number of servers.
+    predicted : Forecast, optional
+        What `write` or `read` was predicted to take, if the session has the description of its
+        machine (`machine`) and the model knows calls of this kind.
     """
 
     bytes: int
@@ -34,3 +83,10 @@ class Report:
     transfers: int
     buffer_bytes: int
     servers: int
+    predicted: Forecast | None = None
+
+
+def report_of(fields: _core._Report) -> Report:
+    """The report that the Rust side gives."""
+    predicted = fields[7]
+    return Report(*fields[:7], None if predicted is None else Forecast(*predicted))

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, Self, SupportsIndex, TypeAlias, TypeV
 import numpy as np
 import numpy.typing as npt
 
-from penstock import _core
+from penstock import _core, _records
 from penstock._errors import OutOfBoundsError, schema_error, shown, type_name
 from penstock._json import attributes
 from penstock._lists import Elements, Runs, Strided, list_argument
@@ -157,6 +157,14 @@ class Boxes:
             shape=_extents("a box's shape", shape),
             halo=_hashable(halo),
         )
+
+
+def halo_of(array: Array) -> list[tuple[int, int]]:
+    """The halo of a rank's local arrays, as (below, above) a dimension; empty without one."""
+    memory, dims = array.memory, len(array.shape)
+    boxes = memory.boxes if isinstance(memory, Regions) else memory
+    first = boxes[0] if isinstance(boxes, Sequence) and boxes else boxes
+    return _halo(first.halo, dims) if isinstance(first, Distribution | Boxes) else []
 
 
 def _hashable(halo: Halo) -> Halo:
@@ -433,8 +441,10 @@ class Array:
         Extents of the whole array, elements. For an array of a `Group` the first may be None:
         then it has another extent at each timestep and checkpoint, the sum of the rows that the
         ranks bring, and the local array of a rank has as many rows as it has then.
-    dtype : str or numpy.dtype
-        Any of bool, i1 to i8, u1 to u8, f2, f4, f8, c8, c16.
+    dtype : str, list or numpy.dtype
+        Any of bool, i1 to i8, u1 to u8, f2, f4, f8, c8, c16, and records: a numpy.dtype with
+        fields of these, of records, or of small arrays of them, or the list that makes one, as
+        `[("x", "f8"), ("id", "i4")]`. Memory with padding between fields is copied.
     memory : Distribution, Boxes, list of Boxes, Runs or Strided, optional
         Which rank holds what. Default: rank 0 holds everything. With `Runs` or `Strided` each rank
         gives a list of its own.
@@ -449,8 +459,9 @@ class Array:
         wants some.
     attrs : mapping, optional
         Attributes: what JSON can hold, and NumPy's scalars. `Session.write` adds to them.
-    fill_value : scalar, optional
-        The value of elements that nobody has written. Default: zero.
+    fill_value : scalar or tuple, optional
+        The value of elements that nobody has written; of a record a tuple with a value for each
+        field, or 0. Default: zero.
 
     Attributes
     ----------
@@ -487,14 +498,16 @@ class Array:
         disk: Disk | None = None,
         dims: Iterable[str] | None = None,
         attrs: Attributes | None = None,
-        fill_value: complex | np.generic | None = None,
+        fill_value: complex | np.generic | tuple[Any, ...] | None = None,
     ) -> None:
         if not isinstance(name, str):
             raise schema_error(f"an array's name is a string, not {type_name(name)}")
         try:
             element = np.dtype(dtype)
-        except TypeError as error:
+        except (TypeError, ValueError) as error:
             raise schema_error(f"the dtype of '{name}': {error}") from error
+        if _records.overlaps(element):
+            raise schema_error(f"the dtype of '{name}' has fields that overlap")
         extents, is_ragged = _array_shape(shape)
         self.__dict__.update(
             name=name,
@@ -557,17 +570,21 @@ class Array:
         else:
             boxes = [self.memory] if isinstance(self.memory, Boxes) else self.memory
             memory = _boxes(boxes or [], dims, False)
-        fill = None if self.fill_value is None else self.fill_value.tobytes()
         return _core.Spec(
             self.name,
             [extent or 0 for extent in self.shape],
-            self.dtype.str,
+            _records.word(self.dtype),
             memory,
             ("natural",) if self.disk is None else self.disk._disk(),
             None if self.dims is None else list(self.dims),
             attributes({**self.attrs, **attrs} if attrs else self.attrs),
-            fill,
+            self._fill,
         )
+
+    @property
+    def _fill(self) -> bytes | None:
+        """The bytes of the fill value, where there is one."""
+        return None if self.fill_value is None else _records.element_bytes(self.fill_value)
 
     def local_shape(self, rank: int) -> tuple[int, ...]:
         """Say the shape of the local array of `rank`.
@@ -712,16 +729,15 @@ class Array:
 
     def _key(self) -> tuple[Any, ...]:
         """What makes two arrays the same."""
-        fill = None if self.fill_value is None else self.fill_value.tobytes()
         return (
             self.name,
             self.shape,
-            self.dtype.str,
+            self.dtype.str if self.dtype.names is None else self.dtype,
             self.memory,
             self.disk,
             self.dims,
             attributes(self.attrs),
-            fill,
+            self._fill,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -731,7 +747,7 @@ class Array:
         return hash(self._key())
 
     def __repr__(self) -> str:
-        words = [repr(self.name), f"shape={self.shape}", f"dtype={self.dtype.name!r}"]
+        words = [repr(self.name), f"shape={self.shape}", f"dtype={_shown_dtype(self.dtype)}"]
         for name in ("memory", "disk", "dims", "attrs", "fill_value"):
             value = getattr(self, name)
             is_default = value is None or (name == "attrs" and not value)
@@ -744,7 +760,7 @@ class Array:
 
     @classmethod
     def _of_disk(cls, described: _core._Described) -> Self:
-        element = np.dtype(described["dtype"])
+        element = _records.dtype_of(described["dtype"])
         fill = bytes(described["fill"])
         return cls(
             described["name"],
@@ -756,6 +772,11 @@ class Array:
             json.loads(described["attributes"]),
             np.frombuffer(fill, element)[0] if fill else None,
         )
+
+
+def _shown_dtype(dtype: np.dtype[Any]) -> str:
+    """A dtype as a program writes it."""
+    return repr(dtype.name) if dtype.names is None else str(dtype)
 
 
 def _disk(words: _core._Disk) -> Disk | None:
@@ -839,6 +860,11 @@ def _fill_value(name: str, dtype: np.dtype[Any], value: object) -> np.generic | 
     """A fill value as a scalar of the array's type."""
     if value is None:
         return None
+    if dtype.names is not None:
+        made: np.ndarray = np.zeros((), dtype)
+        _fill_fields(name, made, value)
+        record: np.generic = made.flat[0]
+        return record
     wrong = f"the fill value of '{name}' is no {dtype.name}: {shown(value)}"
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -851,6 +877,47 @@ def _fill_value(name: str, dtype: np.dtype[Any], value: object) -> np.generic | 
         raise schema_error(wrong)
     scalar: np.generic = filled.flat[0]
     return scalar
+
+
+def _fill_fields(name: str, record: np.ndarray, value: object) -> None:
+    """Fills a record with a value: a tuple with one for each field, another record, or 0."""
+    dtype = record.dtype
+    names: tuple[str, ...] = dtype.names or ()
+    fields: Mapping[str, Any] = dtype.fields or {}
+    if isinstance(value, np.ndarray) and value.shape == ():
+        value = value[()]
+    if isinstance(value, int | np.integer) and value == 0:
+        return
+    if isinstance(value, np.void):
+        value = tuple(value[field] for field in value.dtype.names or ())
+    if not isinstance(value, tuple) or len(value) != len(names):
+        raise schema_error(
+            f"the fill value of '{name}' is no tuple of {len(names)} values: {shown(value)}"
+        )
+    for field, part in zip(names, value, strict=True):
+        own, label = record[field], f"{name}.{field}"
+        kind = fields[field][0]
+        if kind.names is not None:
+            _fill_fields(label, own, part)
+        elif kind.subdtype is None:
+            record[field] = _fill_value(label, kind, part)
+        else:
+            _fill_small_array(label, own, part)
+
+
+def _fill_small_array(name: str, own: np.ndarray, value: object) -> None:
+    """Fills a field that is an array: with one value, or with as many as it has."""
+    try:
+        parts = np.broadcast_to(np.asarray(value), own.shape)
+    except ValueError as error:
+        raise schema_error(
+            f"the fill value of '{name}' is not of shape {own.shape}: {shown(value)}"
+        ) from error
+    for index in np.ndindex(own.shape):
+        if own.dtype.names is None:
+            own[index] = _fill_value(name, own.dtype, parts[index])
+        else:
+            _fill_fields(name, own[(*index, ...)], parts[index])
 
 
 def _is_same(filled: np.ndarray, value: object) -> bool:

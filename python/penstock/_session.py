@@ -6,29 +6,44 @@ import contextlib
 import dataclasses
 import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar, Unpack, overload
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock import _core, _icechunk
 from penstock._errors import Error, schema_error, shown, type_name
 from penstock._group import Group, State
 from penstock._icechunk import Icechunk, IcechunkPath
 from penstock._json import attributes
-from penstock._local import new_parts, parts_of
+from penstock._local import Room, converted, new_parts, own_parts, parts_of, stored_as
 from penstock._mpi import join
 from penstock._open import OpenArray
 from penstock._options import Options, SessionOptions, session_options
-from penstock._report import Report
+from penstock._records import dtype_of
+from penstock._report import Report, report_of
 from penstock._schema import Array, BoxRegion, OneRegion, Region, regions_of
 from penstock._seats import open_seat
+from penstock._select import (
+    Selection,
+    ThinnedPart,
+    box_of,
+    edges_of,
+    field_names,
+    kept_dims,
+    key_of,
+    steps_of,
+)
 from penstock._split import Split
 from penstock._stores import CopyOptions, CopyReport, copy_argument
 from penstock._types import (
+    Along,
     Attributes,
     Background,
+    Extents,
+    How,
     Local,
     MaybeList,
     MaybeNone,
@@ -121,6 +136,7 @@ class Session:
         attrs: Attributes | None = None,
         *,
         region: Region | None = None,
+        dtype: npt.DTypeLike | None = None,
         strategy: Strategy | None = None,
     ) -> Report:
         """Write `array`, each rank its `local` part.
@@ -147,6 +163,11 @@ class Session:
             `local` then. If one rank gives `Runs` or `Strided`, all do. Regions that overlap are
             refused. If the array is not there it is made, of the fill value. The store has its own
             disk schema. Disk-directed only.
+        dtype : dtype, optional
+            The dtype of the stored array, if it is not that of `array`: a double may be stored as a
+            single, an int32 as an int64 or a double, but nothing as another kind that loses by it
+            (`numpy.can_cast` with "same_kind"). Each rank converts its part, which takes memory for
+            it, and no more than what is stored crosses the network. The same on all ranks.
         strategy : str, optional
             The strategy of this call, the same on all ranks. Default: the session's.
 
@@ -169,9 +190,12 @@ class Session:
         `BusyError`, zarr-python does not notice.
         """
         with self._preparing("writing an array"):
-            call = self._call(path, array, region, attrs, strategy)
+            stored = array if dtype is None else stored_as(array, dtype)
+            call = self._call(path, stored, region, attrs, strategy)
             parts = parts_of(call.array, local)
-        return Report(*self._session.write(call.path, call.spec, parts, call.strategy))
+            if stored is not array:
+                parts = converted(parts, array.dtype, stored.dtype)
+        return report_of(self._session.write(call.path, call.spec, parts, call.strategy))
 
     @overload
     def read(
@@ -181,6 +205,7 @@ class Session:
         out: Out,
         *,
         region: Region | None = None,
+        every: Extents | None = None,
         strategy: Strategy | None = None,
     ) -> Out: ...
     @overload
@@ -191,6 +216,7 @@ class Session:
         out: None = None,
         *,
         region: None = None,
+        every: Extents | None = None,
         strategy: Strategy | None = None,
     ) -> np.ndarray | MaybeList: ...
     @overload
@@ -201,6 +227,7 @@ class Session:
         out: None = None,
         *,
         region: OneRegion,
+        every: Extents | None = None,
         strategy: Strategy | None = None,
     ) -> np.ndarray: ...
     @overload
@@ -211,6 +238,7 @@ class Session:
         out: None = None,
         *,
         region: Sequence[BoxRegion],
+        every: Extents | None = None,
         strategy: Strategy | None = None,
     ) -> list[np.ndarray]: ...
 
@@ -221,6 +249,7 @@ class Session:
         out: Local | None = None,
         *,
         region: Region | None = None,
+        every: Extents | None = None,
         strategy: Strategy | None = None,
     ) -> Local:
         """Read `array`, each rank the part that its memory schema gives it.
@@ -239,6 +268,11 @@ class Session:
         region : slice, int, tuple of these, Boxes, list of such, Runs or Strided, optional
             This rank's part of the array, in place of the memory schema, as of `write`. Regions may
             overlap.
+        every : int or sequence of int, optional
+            Thins the array where the data are: every so many-th element along each dimension, from
+            the first on, the same on all ranks. The memory schema and `region` are then of the
+            thinned array, of shape `ceil(n / every)`: a Distribution, or boxes. Blocks without such
+            elements are not read.
         strategy : str, optional
             The strategy of this call, the same on all ranks. Default: the session's.
 
@@ -257,11 +291,168 @@ class Session:
         -----
         Collective.
         """
+        if every is not None:
+            return self._read_thinned(path, array, out, region, every, strategy)
         with self._preparing("reading an array"):
             call = self._call(path, array, region, None, strategy)
-            parts, filled = self._parts_to_fill(call.array, out)
-        self._session.read(call.path, call.spec, parts, call.strategy)
+            room, filled = self._room(call.array, out)
+        self._session.read(call.path, call.spec, room.parts, call.strategy)
+        room.settle()
         return filled
+
+    def _read_thinned(
+        self,
+        path: Path,
+        array: Array,
+        out: Local | None,
+        region: Region | None,
+        every: Extents,
+        strategy: Strategy | None,
+    ) -> Local:
+        with self._preparing("reading an array"):
+            call = self._call(path, array, None, None, strategy)
+            steps = steps_of(array, every)
+            thinned = ThinnedPart(array, call.spec, steps, region, (self.rank, self.size))
+            room, filled = self._room(thinned.array, out)
+            thinned.check(room.own)
+        self._session.read(call.path, thinned.spec, [thinned.flat], call.strategy)
+        thinned.fill(room.own)
+        return filled
+
+    def select(
+        self,
+        path: Path,
+        array: Array,
+        *,
+        where: str = "True",
+        fields: Iterable[str] | None = None,
+        by: str | None = None,
+        splitters: npt.ArrayLike | None = None,
+        balanced: bool = False,
+        region: Region | None = None,
+    ) -> Selection:
+        """Select the elements of `array` that satisfy a condition, each rank those that it holds.
+
+        With `by` each element goes to the rank that a value of it names, particles to that of their
+        cell, say; with `balanced` they go to all ranks evenly.
+
+        Parameters
+        ----------
+        path, array
+            As of `read`.
+        where : str
+            The condition, in a small language: the element is `value` or the array's name, a field
+            of a record its name, the indices are `i0`, `i1` and so on, or the names in `dims`.
+            There are comparisons, arithmetic (`+ - * / // % **`), `and`, `or`, `not`, `x in [..]`,
+            `isnan(x)`, `abs(x)`, `between(x, a, b)`, `hash(x)`, `real(x)`, `imag(x)`, `inf` and
+            `nan`, with the types and results of NumPy. See docs/select.md. The same on all ranks.
+            Default: all elements.
+        fields : sequence of str, optional
+            The fields of records that are wanted, in this order; no others cross the network. The
+            same on all ranks. Default: all.
+        by : str, optional
+            An expression in the same language: the rank to whom an element goes is its value, an
+            integer or a truth, modulo the number of ranks. Each element goes to one rank. The same
+            on all ranks.
+        splitters : sequence of float, optional
+            With them, `by` is any real number, and rank r gets the elements of which it is at least
+            `splitters[r - 1]` and less than `splitters[r]`; NaN goes where infinity goes. In
+            ascending order, at most one fewer than ranks. The same on all ranks.
+        balanced : bool
+            Whether the elements are dealt out evenly over the ranks, in row-major order, whoever
+            holds them: the numbers of any two ranks differ by one at most. The same on all ranks.
+        region : slice, int, tuple of these, Boxes, list of such, Runs or Strided, optional
+            This rank's part of the array, in place of the memory schema, as of `read`. Of several
+            ranks' regions an element that is dealt out is in one.
+
+        Returns
+        -------
+        Selection
+            `indices` and `values`, and a report.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. `SchemaError` for a condition that makes
+            no sense: it names the column; for splitters and fields that make none.
+            `UnsupportedError` where elements are to be dealt out evenly and servers stand.
+
+        Notes
+        -----
+        Collective; disk-directed, whatever the session's strategy. Servers look at the elements,
+        and deal them out by value (Kotz, TOCS 1997, section 8): those that are not selected never
+        leave them, and the others cross the network once.
+        """
+        with self._preparing("selecting elements"):
+            call = self._call(path, array, region, None, None)
+            if not isinstance(where, str):
+                raise schema_error(f"a condition is a string, not {type_name(where)}")
+            wanted = None if fields is None else field_names(fields)
+            key = key_of(by, splitters)
+            is_balanced = bool(balanced)
+            if is_balanced and key is not None:
+                raise schema_error("elements are dealt out evenly, or by a value: not both")
+        found = self._session.select(call.path, call.spec, where, wanted, is_balanced, key)
+        indices, values, dtype, report = found
+        elements = values.view(dtype_of(dtype))
+        if wanted is None:
+            elements = elements.astype(array.dtype, copy=False)
+        shape = (len(elements), len(array.shape))
+        return Selection(indices.reshape(shape), elements, report_of(report))
+
+    def reduce(
+        self,
+        path: Path,
+        array: Array,
+        *,
+        how: How,
+        over: Along | Iterable[Along] | None = None,
+        region: BoxRegion | None = None,
+        bins: npt.ArrayLike | None = None,
+    ) -> np.ndarray:
+        """Reduce `array` where the data are; all ranks get the result.
+
+        Parameters
+        ----------
+        path, array
+            As of `read`; the memory schema does not matter.
+        how : {"min", "max", "mean", "sum", "count", "histogram"}
+            What becomes of the elements: as NumPy's functions of these names do it. `count` is the
+            number of elements that are not NaN.
+        over : str, int or sequence of these, optional
+            The dimensions that go away, by name or number. Default: all.
+        region : slice, int, tuple of these or Boxes, optional
+            The part of the array that is reduced; an index counts as one element. The same on all
+            ranks. Default: all of it.
+        bins : sequence of float, optional
+            Of a histogram: the edges of its bins, ascending, as of `numpy.histogram`. The same on
+            all ranks.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of the dimensions that stay, and, of a histogram, one of its bins behind them; the dtype
+            is that of NumPy's function, int64 for `count`.
+
+        Raises
+        ------
+        Error
+            Of the kind that fits; the same on all ranks. `UnsupportedError` for min, max and
+            histogram of complex numbers.
+
+        Notes
+        -----
+        Collective; disk-directed, whatever the session's strategy. The result is the same, to the
+        last bit, for any number of ranks and servers and any disk schema: sums of floats are exact
+        and are rounded once, to float64 and then to the dtype. Sums of integers wrap around.
+        """
+        with self._preparing("reducing an array"):
+            call = self._call(path, array, None, None, None)
+            kept = kept_dims(array, over)
+            word, edges, box = str(how), edges_of(how, bins), box_of(array, region)
+        reduced = self._session.reduce(call.path, call.spec, word, edges, box, kept)
+        values, shape, dtype, _ = reduced
+        return values.view(dtype).reshape(shape)
 
     def begin_write(
         self,
@@ -404,11 +595,16 @@ class Session:
         """
         with self._preparing("reading an array"):
             call = self._call(path, array, region, None, strategy)
-            parts, filled = self._parts_to_fill(call.array, out)
+            room, filled = self._room(call.array, out)
             on = None if background is None else str(background)
-        begun = self._session.begin(call.path, call.spec, parts, False, call.strategy, on)
+        begun = self._session.begin(call.path, call.spec, room.parts, False, call.strategy, on)
         about = f"a read of '{array.name}' from {call.path}"
-        return Split(self, begun, about, lambda report: filled)
+
+        def end(report: Report) -> Local:
+            room.settle()
+            return filled
+
+        return Split(self, begun, about, end)
 
     @overload
     def open(self, path: Path, name: str | None = None, mode: None = None) -> Array: ...
@@ -543,7 +739,7 @@ class Session:
         with self._preparing("writing a timestep"):
             spec, parts = self._saved(group, values)
             at = None if time is None else float(time)
-        return Report(*self._session.timestep(spec, parts, at))
+        return report_of(self._session.timestep(spec, parts, at))
 
     def begin_timestep(
         self,
@@ -625,7 +821,7 @@ class Session:
         with self._preparing("writing a checkpoint"):
             spec, parts = self._saved(group, values)
             number, at, about = _moment(step, time, attrs)
-        return Report(*self._session.checkpoint(spec, parts, number, at, about))
+        return report_of(self._session.checkpoint(spec, parts, number, at, about))
 
     def begin_checkpoint(
         self,
@@ -705,10 +901,12 @@ class Session:
         with self._preparing("restarting"):
             arrays = group._restarted(found, self.size)
             spec = group._spec_at(path, arrays)
-            parts = [new_parts(array, self.rank) for array in arrays]
-        self._session.restart(found, spec, parts)
-        filled = zip(arrays, parts, strict=True)
-        return State({array.name: _as_held(array, own) for array, own in filled}, found)
+            rooms = [Room.of(new_parts(array, self.rank)) for array in arrays]
+        self._session.restart(found, spec, [room.parts for room in rooms])
+        for room in rooms:
+            room.settle()
+        filled = zip(arrays, rooms, strict=True)
+        return State({array.name: _as_held(array, room.own) for array, room in filled}, found)
 
     def copy(
         self,
@@ -877,12 +1075,12 @@ class Session:
         spec = array._spec_with(attrs) if attrs else array._spec
         return _Call(self._path(path), array, spec, None if strategy is None else str(strategy))
 
-    def _parts_to_fill(self, array: Array, out: Local | None) -> tuple[list[np.ndarray], Local]:
-        """Arrays to read into, and what the caller gets: `out`, or new ones."""
+    def _room(self, array: Array, out: Local | None) -> tuple[Room, Local]:
+        """Memory to read into, and what the caller gets: `out`, or new arrays."""
         if out is not None:
-            return parts_of(array, out, to_fill=True), out
+            return Room.of(own_parts(array, out, to_fill=True)), out
         parts = new_parts(array, self.rank)
-        return parts, _as_held(array, parts)
+        return Room.of(parts), _as_held(array, parts)
 
     def _saved(
         self, group: Group, values: Mapping[str, Local], *, copy: bool = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from penstock import _core
 from penstock._errors import Error
-from penstock._report import Report
+from penstock._report import Report, report_of
 
 if TYPE_CHECKING:
     from penstock._session import Session
@@ -77,7 +77,7 @@ class Split(Generic[T_co]):
         Collective. Calls may be ended in another order than they were begun.
         """
         self._is_over = True
-        return self._result(Report(*self._begun.end(self._session._session)))
+        return self._result(report_of(self._begun.end(self._session._session)))
 
     def __repr__(self) -> str:
         return f"<penstock.Split: {self._about}>"

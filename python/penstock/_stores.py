@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeAlias, TypedDict, Unpack
 import numpy.typing as npt
 from numpy import dtype as np_dtype
 
-from penstock import _core
+from penstock import _core, _records
 from penstock._errors import Error, error_of, schema_error
 from penstock._schema import Array, _extents
 from penstock._types import Extents, Path, Progress
@@ -193,7 +193,7 @@ def copy_argument(target: Path, options: CopyOptions) -> _core._CopyArgument:
         raise schema_error("a raw source has a shape and a dtype: give both or neither")
     raw = None
     if shape is not None:
-        raw = (list(_extents("a shape", shape)), np_dtype(dtype).str)
+        raw = (list(_extents("a shape", shape)), _records.word(np_dtype(dtype)))
     return {
         "arrays": [arrays] if isinstance(arrays, str) else list(arrays or []),
         "name": options.get("name"),
@@ -370,7 +370,8 @@ class Node:
         if self.array is None:
             return f"{self.path}/"
         name = self.path or self.array.name
-        return f"{name}  {self.array.dtype.name}  {list(self.array.shape)}  {_form(self.array)}"
+        dtype = _records.name(self.array.dtype)
+        return f"{name}  {dtype}  {list(self.array.shape)}  {_form(self.array)}"
 
 
 def _form(array: Array) -> str:

@@ -48,10 +48,15 @@ Strategy: TypeAlias = Literal[
     "two-phase:5",
     "caching",
     "independent",
+    "auto",
 ]
 Transport: TypeAlias = Literal["shared", "messages"]
 Background: TypeAlias = Literal["all", "disk", "none"]
 Operation: TypeAlias = Literal["write", "read"]
+How: TypeAlias = Literal["min", "max", "mean", "sum", "count", "histogram"]
+
+Along: TypeAlias = str | SupportsIndex
+"""A dimension, by its name or its number."""
 
 
 class HasArray(Protocol):

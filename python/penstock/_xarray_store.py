@@ -20,6 +20,7 @@ from xarray.backends import AbstractDataStore, BackendArray
 from xarray.core import indexing
 
 from penstock._errors import BusyError, DamagedError, error_of
+from penstock._records import dtype_of
 from penstock._seats import alone
 from penstock._session import Session
 from penstock._stores import info
@@ -169,7 +170,7 @@ def is_hdf5(file: str) -> bool:
 
 def _variable(place: str, file: str | None, about: Described, scales: Collection[str]) -> Variable:
     """A variable, still encoded, of an array as `info` describes it."""
-    shape, dtype = tuple(about["shape"]), np.dtype(about["element"])
+    shape, dtype = tuple(about["shape"]), dtype_of(about["element"])
     dims = _dims(about, scales)
     stored = about["disk"].get("hdf5")
     if stored is not None:
@@ -208,7 +209,7 @@ def _zarr_attributes(place: str, about: Described) -> dict[str, Any]:
     """Attributes of a Zarr array: xarray stores a `_FillValue` in base 64."""
     attrs = dict(about["attributes"])
     if FILL in attrs:
-        dtype = np.dtype(about["element"])
+        dtype = dtype_of(about["element"])
         try:
             attrs[FILL] = _fill_value(attrs[FILL], dtype)
         except (TypeError, ValueError, struct.error) as error:

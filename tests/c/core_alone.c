@@ -210,6 +210,15 @@ static void arrays(void) {
     FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_set_fill(array, "\2"));
     MUST(penstock_array_local_shape(array, 0, 0, NULL));
     penstock_array_free(array);
+    const char *no_records[] = {"[]", "[('x', 'f8'), ('x', 'f8')]", "[('x', '>f8')]", "[('x', 'f8'", "[('', '|V4')]",
+                                "[('x', 'f8'), ('', '|V4')]", "[('x', 'U4')]", "[('x', 'f8', (0,))]"};
+    for (size_t i = 0; i < sizeof no_records / sizeof *no_records; i++)
+        FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_create("u", 1, (uint64_t[]){4}, no_records[i], &array));
+    MUST(penstock_array_create("records", 1, (uint64_t[]){4}, "[('x', '=f8'), ('v', 'i2', 3)]", &array));
+    CHECK(strcmp(penstock_array_dtype(array), "[('x', 'f8'), ('v', 'i2', (3,))]") == 0);
+    CHECK(penstock_array_element_bytes(array) == 14);
+    MUST(penstock_array_set_fill(array, "\1\2\3\4\5\6\7\10\11\12\13\14\15\16"));
+    penstock_array_free(array);
     MUST(penstock_array_create("rows", 2, (uint64_t[]){PENSTOCK_ROWS, 3}, "i4", &array));
     CHECK(penstock_array_shape(array)[0] == PENSTOCK_ROWS);
     FAILS(PENSTOCK_ERR_SCHEMA, penstock_array_local_shape(array, 0, 0, shape));

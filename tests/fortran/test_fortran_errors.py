@@ -15,6 +15,7 @@ CASES = {
     "rank": ("Schema", "rank"),
     "shape": ("Schema", "shape"),
     "boxes": ("Overlap", "overlap"),
+    "records": ("Schema", "are records"),
     "mesh": ("Schema", "mesh"),
     "strategy": ("Schema", "guessing"),
     "missing": ("Missing", "is-not-there"),

@@ -13,6 +13,7 @@
 //! | `errand`, `desk` | what the node that directs is to do, and what it works with |
 //! | `driver` | polls the calls of one rank that are under way |
 //! | `write`, `read` | one array, at once or split |
+//! | [`select`], [`reduce`], `sifted` | work at the servers: what every rank does, and the director |
 //! | [`save`] | timesteps and checkpoints of groups |
 //! | `restart` | finds a checkpoint and reads it |
 //! | `drafted` | makes a draft and a commit of each call that writes to a repository |
@@ -31,6 +32,7 @@
 
 pub mod array;
 pub mod ask;
+mod choose;
 mod commit;
 pub mod copy;
 mod cursor;
@@ -39,6 +41,7 @@ mod drafted;
 mod driver;
 mod errand;
 mod explain;
+pub mod forecast;
 mod hello;
 pub mod list;
 pub mod meter;
@@ -47,10 +50,13 @@ mod open;
 mod open_array;
 mod opener;
 mod read;
+pub mod reduce;
 mod restart;
 pub mod save;
+pub mod select;
 mod session;
 pub mod settings;
+mod sifted;
 mod standing;
 pub mod strategy;
 mod write;

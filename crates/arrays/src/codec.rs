@@ -191,7 +191,7 @@ impl Codec {
     }
 
     /// The codec chain as Zarr's metadata have it.
-    pub fn zarr(&self, element: ElementType) -> Vec<Value> {
+    pub fn zarr(&self, element: &ElementType) -> Vec<Value> {
         let (compressor, crc32c) = match self {
             Self::Word { compressor, crc32c } => (compressor, *crc32c),
             Self::Chain(chain) => return chain.clone(),
@@ -227,7 +227,7 @@ impl Codec {
 
     /// The codec for a chain of Zarr's metadata, in the machine's byte order: a word if there is
     /// one, which [`Codec::zarr`] turns into the same chain.
-    pub fn of_zarr(chain: &[Value], element: ElementType) -> Self {
+    pub fn of_zarr(chain: &[Value], element: &ElementType) -> Self {
         let mut chain = chain.to_vec();
         for codec in &mut chain {
             if byte_order_of(codec, element).is_some() {
@@ -239,7 +239,7 @@ impl Codec {
 
     /// The word for a chain of Zarr's metadata, if there is one: exactly if [`Codec::zarr`] turns
     /// the word into the same chain.
-    fn word_of(chain: &[Value], element: ElementType) -> Option<Self> {
+    fn word_of(chain: &[Value], element: &ElementType) -> Option<Self> {
         let (bytes, mut rest) = chain.split_first()?;
         if byte_order_of(bytes, element) != Some(ByteOrder::NATIVE) {
             return None;
@@ -259,7 +259,7 @@ impl Codec {
     }
 }
 
-fn shuffle_default(element: ElementType) -> &'static str {
+fn shuffle_default(element: &ElementType) -> &'static str {
     if element.width() == 1 {
         "bitshuffle"
     } else {
@@ -267,7 +267,7 @@ fn shuffle_default(element: ElementType) -> &'static str {
     }
 }
 
-fn compressor_of(codec: &Value, element: ElementType) -> Option<Compressor> {
+fn compressor_of(codec: &Value, element: &ElementType) -> Option<Compressor> {
     let setting = &codec["configuration"];
     match name_of(codec)? {
         "zstd" => {
@@ -306,24 +306,39 @@ pub(crate) fn name_of(codec: &Value) -> Option<&str> {
 }
 
 /// Zarr's `bytes` codec.
-pub(crate) fn bytes_codec(element: ElementType, order: ByteOrder) -> Value {
-    match element.width() {
-        1 => json!({ "name": "bytes" }),
-        _ => json!({ "name": "bytes", "configuration": { "endian": order.name() } }),
+pub(crate) fn bytes_codec(element: &ElementType, order: ByteOrder) -> Value {
+    match element.has_no_order() {
+        true => json!({ "name": "bytes" }),
+        false => json!({ "name": "bytes", "configuration": { "endian": order.name() } }),
     }
 }
 
-/// The byte order of a `bytes` codec; `None` for another codec.
-pub(crate) fn byte_order_of(codec: &Value, element: ElementType) -> Option<ByteOrder> {
+/// The byte order of a `bytes` codec; `None` for another codec. Without one, records are
+/// little-endian: zarr-python up to 3.1 writes them so, and does not say it.
+pub(crate) fn byte_order_of(codec: &Value, element: &ElementType) -> Option<ByteOrder> {
     if !matches!(name_of(codec)?, "bytes" | "endian") {
         return None;
     }
     match codec["configuration"]["endian"].as_str() {
-        _ if element.width() == 1 => Some(ByteOrder::NATIVE),
+        _ if element.has_no_order() => Some(ByteOrder::NATIVE),
         Some("little") => Some(ByteOrder::Little),
         Some("big") => Some(ByteOrder::Big),
+        None if element.record().is_some() => Some(ByteOrder::Little),
         _ => None,
     }
+}
+
+/// The byte order of elements in a chain of codecs, shards included; that of the machine if no
+/// codec says it.
+pub(crate) fn byte_order_in(chain: &[Value], element: &ElementType) -> ByteOrder {
+    let order = chain.iter().find_map(|codec| {
+        let inner = codec["configuration"]["codecs"].as_array();
+        match inner.filter(|_| name_of(codec) == Some("sharding_indexed")) {
+            Some(inner) => Some(byte_order_in(inner, element)),
+            None => byte_order_of(codec, element),
+        }
+    });
+    order.unwrap_or(ByteOrder::NATIVE)
 }
 
 #[cfg(test)]
@@ -353,7 +368,7 @@ mod tests {
             assert_eq!(codec.to_string(), full);
             assert_eq!(full.parse::<Codec>().unwrap(), codec);
             for element in [ElementType::F8, ElementType::C8] {
-                assert_eq!(Codec::of_zarr(&codec.zarr(element), element), codec);
+                assert_eq!(Codec::of_zarr(&codec.zarr(&element), &element), codec);
             }
         }
     }
@@ -396,13 +411,13 @@ mod tests {
             vec![bytes.clone(), zstd.clone()],
             vec![bytes.clone(), zstd.clone(), json!("crc32c")],
         ] {
-            let codec = Codec::of_zarr(&chain, ElementType::F8);
+            let codec = Codec::of_zarr(&chain, &ElementType::F8);
             assert_eq!(codec, Codec::Chain(chain.clone()));
             assert_eq!(codec.to_string().parse::<Codec>().unwrap(), codec);
-            assert_eq!(codec.zarr(ElementType::F8), chain);
+            assert_eq!(codec.zarr(&ElementType::F8), chain);
         }
         for order in [bytes, big] {
-            assert!(Codec::of_zarr(&[order], ElementType::F8).is_none());
+            assert!(Codec::of_zarr(&[order], &ElementType::F8).is_none());
         }
     }
 }

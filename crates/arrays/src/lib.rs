@@ -11,6 +11,7 @@
 //! | [`formats`] | the forms in which arrays are stored, as servers see them |
 //! | [`fs`] | the file system, and a crash between any two changes to it |
 //! | [`schema`], [`dtype`], [`fill`], [`codec`] | an array: its name, shape, element type, and how it lies on disk |
+//! | [`sieve`], `expression` | work at the servers; conditions on elements, as users write them |
 //! | [`npy`], [`json`] | the header of a `.npy` file; JSON as people's programs write it |
 //! | [`testing`] | for tests and benchmarks: a disk that is slow, or fails |
 //!
@@ -47,19 +48,22 @@
 pub mod calls;
 pub mod codec;
 pub mod dtype;
+mod expression;
 pub mod fill;
 pub mod formats;
 pub mod fs;
 pub mod groups;
 pub mod json;
+mod literal;
 pub mod npy;
 mod progress;
 pub mod read;
 pub mod schema;
+pub mod sieve;
 pub mod testing;
 pub mod write;
 
-pub use dtype::{ByteOrder, ElementType};
+pub use dtype::{ByteOrder, ElementType, Field, Record, StoredElement};
 pub use fill::Fill;
 pub use formats::Target;
 pub use fs::direct::DirectIo;

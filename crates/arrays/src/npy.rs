@@ -9,15 +9,17 @@
 //! elements
 //! ```
 //!
-//! The text is a literal of Python. This module reads as much of that language as the format has: a
-//! dictionary of strings, truth values and tuples of integers.
+//! The text is a literal of Python, with the names of its third version in UTF-8. Of records,
+//! `descr` is a list: `[('x', '<f8'), ('', '|V4'), ('n', '<i4', (3,))]`, where a field without a
+//! name is padding.
 
 use std::fmt;
 
 use penstock_engine::Error;
 use penstock_layout::exact;
 
-use crate::dtype::{ByteOrder, ElementType};
+use crate::dtype::StoredElement;
+use crate::literal::{self, Literal};
 
 /// The first bytes of every `.npy` file.
 pub const MAGIC: &[u8; 6] = b"\x93NUMPY";
@@ -31,10 +33,8 @@ const ALIGN: usize = 64;
 pub struct Header {
     /// The extents of the array.
     pub shape: Vec<u64>,
-    /// The type of one element.
-    pub element: ElementType,
-    /// The byte order of the elements.
-    pub order: ByteOrder,
+    /// One element.
+    pub element: StoredElement,
     /// Whether the first dimension is contiguous.
     pub fortran: bool,
 }
@@ -61,24 +61,31 @@ fn damaged(cause: impl Into<String>) -> HeaderError {
 }
 
 impl Header {
-    /// The header as bytes: version 1.0, or 2.0 if the text is too long for it.
+    /// The header as bytes: version 1.0, or 2.0 if the text is too long for it, or 3.0 if it is not
+    /// in ASCII.
     pub fn encode(&self) -> Vec<u8> {
         let extents: Vec<String> = self.shape.iter().map(u64::to_string).collect();
         let comma = if extents.len() == 1 { "," } else { "" };
         let mut text = format!(
-            "{{'descr': '{}', 'fortran_order': {}, 'shape': ({}{comma}), }}",
-            self.element.numpy_in(self.order),
+            "{{'descr': {}, 'fortran_order': {}, 'shape': ({}{comma}), }}",
+            self.element.literal(),
             if self.fortran { "True" } else { "False" },
             extents.join(", "),
         );
         let padded = |prefix: usize, text: usize| (prefix + text + 1).next_multiple_of(ALIGN);
-        let long = padded(10, text.len()) - 10 > usize::from(u16::MAX);
+        let is_ascii = text.is_ascii();
+        let long = !is_ascii || padded(10, text.len()) - 10 > usize::from(u16::MAX);
         let prefix = if long { 12 } else { 10 };
         let total = padded(prefix, text.len());
         text.extend(std::iter::repeat_n(' ', total - prefix - text.len() - 1));
         text.push('\n');
         let mut bytes = MAGIC.to_vec();
-        bytes.extend([if long { 2 } else { 1 }, 0]);
+        let version = match (is_ascii, long) {
+            (false, _) => 3,
+            (true, true) => 2,
+            (true, false) => 1,
+        };
+        bytes.extend([version, 0]);
         match u16::try_from(text.len()) {
             Ok(length) if !long => bytes.extend(length.to_le_bytes()),
             _ => bytes.extend(exact::<u32>(text.len()).to_le_bytes()),
@@ -115,146 +122,49 @@ impl Header {
     /// # Errors
     /// When NumPy does not write such a header, or Penstock does not read it.
     pub fn parse(text: &[u8]) -> Result<Self, HeaderError> {
-        let text = std::str::from_utf8(text).map_err(|_| damaged("its header is not text"))?;
-        let mut reader = Reader { rest: text };
+        // Version 3.0 alone is in UTF-8; the others are Latin-1, which matters for names of fields.
+        let text = match std::str::from_utf8(text) {
+            Ok(text) => text.to_string(),
+            Err(_) => text.iter().copied().map(char::from).collect(),
+        };
+        let literal = literal::parse(&text).map_err(|e| damaged(format!("its header {e}")))?;
+        let Literal::Dictionary(pairs) = literal else {
+            return Err(damaged("its header is no dictionary"));
+        };
         let (mut descr, mut fortran, mut shape) = (None, None, None);
-        reader.expect('{')?;
-        while !reader.accept('}') {
-            let key = reader.string()?;
-            reader.expect(':')?;
-            match key {
-                "descr" if reader.peek('[') => {
-                    let cause = "its elements are records, which Penstock does not read";
-                    return Err(HeaderError::Unsupported(cause.to_string()));
+        for (key, value) in pairs {
+            match (key.as_str(), value) {
+                ("descr", value @ (Literal::Text(_) | Literal::List(_))) => descr = Some(value),
+                ("fortran_order", Literal::Truth(value)) => fortran = Some(value),
+                ("shape", value) if value.numbers().is_some() => shape = value.numbers(),
+                ("descr" | "fortran_order" | "shape", value) => {
+                    return Err(damaged(format!("its header has {value} as {key:?}")));
                 }
-                "descr" => descr = Some(reader.string()?),
-                "fortran_order" => fortran = Some(reader.truth()?),
-                "shape" => shape = Some(reader.tuple()?),
                 _ => return Err(damaged(format!("its header has a key {key:?}"))),
-            }
-            if !reader.accept(',') {
-                reader.expect('}')?;
-                break;
             }
         }
         let missing = |key| damaged(format!("its header has no {key:?}"));
         let descr = descr.ok_or_else(|| missing("descr"))?;
         let unsupported = |error: Error| {
-            HeaderError::Unsupported(format!("elements of dtype {descr:?}: {}", error.cause))
+            HeaderError::Unsupported(format!("elements of dtype {descr}: {}", error.cause))
         };
-        let (element, order) = ElementType::parse(descr).map_err(unsupported)?;
-        let fortran = fortran.ok_or_else(|| missing("fortran_order"))?;
         Ok(Self {
             shape: shape.ok_or_else(|| missing("shape"))?,
-            element,
-            order,
-            fortran,
+            element: StoredElement::of_literal(&descr).map_err(unsupported)?,
+            fortran: fortran.ok_or_else(|| missing("fortran_order"))?,
         })
-    }
-}
-
-/// Reads literals of Python from the front of a text.
-struct Reader<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Reader<'a> {
-    fn skip(&mut self) {
-        self.rest = self.rest.trim_start();
-    }
-
-    fn peek(&mut self, sign: char) -> bool {
-        self.skip();
-        self.rest.starts_with(sign)
-    }
-
-    fn accept(&mut self, sign: char) -> bool {
-        self.skip();
-        match self.rest.strip_prefix(sign) {
-            Some(rest) => {
-                self.rest = rest;
-                true
-            }
-            None => false,
-        }
-    }
-
-    fn expect(&mut self, sign: char) -> Result<(), HeaderError> {
-        if self.accept(sign) {
-            Ok(())
-        } else {
-            Err(self.wrong(&format!("{sign:?}")))
-        }
-    }
-
-    fn wrong(&self, wanted: &str) -> HeaderError {
-        let found: String = self.rest.chars().take(20).collect();
-        damaged(format!(
-            "its header has {found:?} where {wanted} should stand"
-        ))
-    }
-
-    fn string(&mut self) -> Result<&'a str, HeaderError> {
-        self.skip();
-        let quote = if self.rest.starts_with('"') {
-            '"'
-        } else {
-            '\''
-        };
-        let inside = self
-            .rest
-            .strip_prefix(quote)
-            .ok_or_else(|| self.wrong("a string"))?;
-        let (string, rest) = inside
-            .split_once(quote)
-            .ok_or_else(|| self.wrong("a string"))?;
-        self.rest = rest;
-        Ok(string)
-    }
-
-    fn truth(&mut self) -> Result<bool, HeaderError> {
-        self.skip();
-        for (word, value) in [("True", true), ("False", false)] {
-            if let Some(rest) = self.rest.strip_prefix(word) {
-                self.rest = rest;
-                return Ok(value);
-            }
-        }
-        Err(self.wrong("True or False"))
-    }
-
-    fn tuple(&mut self) -> Result<Vec<u64>, HeaderError> {
-        let mut numbers = Vec::new();
-        self.expect('(')?;
-        while !self.accept(')') {
-            self.skip();
-            let end = self
-                .rest
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(self.rest.len());
-            let (digits, rest) = self.rest.split_at(end);
-            numbers.push(digits.parse().map_err(|_| self.wrong("an extent"))?);
-            // Python 2 wrote long integers with an L.
-            self.rest = rest.strip_prefix('L').unwrap_or(rest);
-            if !self.accept(',') {
-                self.expect(')')?;
-                break;
-            }
-        }
-        Ok(numbers)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::{ByteOrder, ElementType};
 
     fn header(shape: &[u64]) -> Header {
-        let (element, order) = (ElementType::F8, ByteOrder::Little);
         Header {
             shape: shape.to_vec(),
-            element,
-            order,
+            element: StoredElement::of(&ElementType::F8, ByteOrder::Little),
             fortran: false,
         }
     }
@@ -282,16 +192,41 @@ mod tests {
     }
 
     #[test]
+    fn headers_of_records_are_those_of_numpy() {
+        for (descr, version) in [
+            ("[('x', '>f8'), ('', '|V4'), ('n', '<i4', (3, 2))]", 1),
+            (
+                "[('p', [('a', '|u1'), ('b', '<c16')], (2,)), (\"it's\", '|b1')]",
+                1,
+            ),
+            ("[('größe', '<f4')]", 3),
+        ] {
+            let element = StoredElement::parse(descr).unwrap();
+            let written = Header {
+                element,
+                ..header(&[4])
+            };
+            let bytes = written.encode();
+            assert_eq!(bytes[6], version);
+            let text = Header::text_range(&bytes[..12]).unwrap();
+            let words = std::str::from_utf8(&bytes[text.clone()]).unwrap();
+            assert!(words.starts_with(&format!("{{'descr': {descr}, 'fortran_order': ")));
+            assert_eq!(Header::parse(&bytes[text]).unwrap(), written);
+        }
+        let latin = b"{'descr': [('gr\xf6\xdfe', '<f4')], 'fortran_order': False, 'shape': ()}";
+        let name = Header::parse(latin).unwrap().element.element().word();
+        assert_eq!(name, "[('größe', 'f4')]");
+    }
+
+    #[test]
     fn other_spellings_are_read() {
         let text = br#" {"shape":(3L,),"descr":">c16",'fortran_order' : True}  "#;
         let read = Header::parse(text).unwrap();
-        let (element, order) = (ElementType::C16, ByteOrder::Big);
         assert_eq!(
             read,
             Header {
                 shape: vec![3],
-                element,
-                order,
+                element: StoredElement::of(&ElementType::C16, ByteOrder::Big),
                 fortran: true
             }
         );
@@ -317,7 +252,7 @@ mod tests {
             );
         }
         for text in [
-            "{'descr': [('a', '<f8')], }",
+            "{'descr': [('a', '<U8')], 'fortran_order': False, 'shape': (), }",
             "{'descr': '|O', 'fortran_order': False, 'shape': (), }",
         ] {
             assert!(

@@ -62,7 +62,7 @@ impl From<ArraySchema> for Encoded {
     fn from(schema: ArraySchema) -> Self {
         let ArraySchema { element, fill, .. } = &schema;
         Self {
-            fill_value: (!fill.is_zero()).then(|| fill.zarr(*element)),
+            fill_value: (!fill.is_zero()).then(|| fill.zarr(element)),
             name: schema.name,
             shape: schema.shape,
             element: schema.element,
@@ -78,7 +78,7 @@ impl TryFrom<Encoded> for ArraySchema {
 
     fn try_from(stored: Encoded) -> Result<Self> {
         let fill = stored.fill_value.map_or(Ok(Fill::default()), |value| {
-            Fill::of_zarr(stored.element, &value)
+            Fill::of_zarr(&stored.element, &value)
         })?;
         Ok(Self {
             name: stored.name,
@@ -300,12 +300,17 @@ impl ArraySchema {
     ///
     /// # Errors
     /// [`Kind::Schema`] when the schema does not fit together, and for natural chunking, which
-    /// depends on the memory schema; [`Kind::Unsupported`] for parts that are CYCLIC and for
-    /// attributes of a `.npy` file.
+    /// depends on the memory schema; [`Kind::Unsupported`] for parts that are CYCLIC, for
+    /// attributes of a `.npy` file, and for records in a file of HDF5.
     pub fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         self.check_names()?;
         let width = self.element.width();
         let contiguous = Split::Contiguous(block_bytes_max);
+        if matches!(self.disk, Storage::Hdf5 { .. }) && self.element.record().is_some() {
+            let cause = "records are not written to files of HDF5 and NetCDF: Zarr, .npy and raw \
+                files hold them";
+            return Err(self.error(Kind::Unsupported, cause));
+        }
         match &self.disk {
             Storage::Natural | Storage::Shares { .. } => {
                 let cause = "natural chunking depends on the memory schema";
@@ -333,7 +338,7 @@ impl ArraySchema {
                 filters,
                 ..
             } => {
-                let filters = filters::parse(filters, self.element)?;
+                let filters = filters::parse(filters, &self.element)?;
                 let chunked = DiskSchema::chunked(&self.shape, width, chunk);
                 let split = match filters.is_empty() {
                     true => contiguous,
@@ -676,7 +681,7 @@ mod tests {
                 .insert("units".into(), serde_json::json!(["K", 1.5]));
             schema.dimension_names = Some(vec!["x".into(), "y".into()]);
             schema.fill =
-                Fill::of_zarr(ElementType::C16, &serde_json::json!([0.0, "NaN"])).unwrap();
+                Fill::of_zarr(&ElementType::C16, &serde_json::json!([0.0, "NaN"])).unwrap();
             let text = serde_json::to_string(&schema).unwrap();
             assert_eq!(
                 serde_json::from_str::<ArraySchema>(&text).unwrap(),

@@ -22,9 +22,9 @@ fn body(session: &Session, directory: &Path, seed: u64) {
     let shape: Vec<u64> = (0..dims)
         .map(|_| chance.one_of(&[1, 2, 3, 5, 7, 11, 13, 0]))
         .collect();
-    let element = chance.one_of(&ELEMENTS);
-    let mut schema = ArraySchema::new("u", &shape, element, disk(chance, &shape));
-    schema.fill = fill(chance, element);
+    let element = chance.one_of(&elements());
+    let mut schema = ArraySchema::new("u", &shape, element.clone(), disk(chance, &shape));
+    schema.fill = fill(chance, &element);
     let target = directory.join(format!("target-{seed}"));
     let call = |memory: Memory| ArrayCall {
         schema: schema.clone(),

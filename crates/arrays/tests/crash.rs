@@ -1128,7 +1128,7 @@ struct Change {
 
 /// The terms of a schema that every form keeps.
 fn described(schema: &ArraySchema) -> (Vec<u64>, ElementType) {
-    (schema.shape.clone(), schema.element)
+    (schema.shape.clone(), schema.element.clone())
 }
 
 /// Whether the store of an array has room for others.
@@ -1523,7 +1523,7 @@ fn all_names(directory: &Path) -> BTreeSet<String> {
 fn arrays_that_are_changed_in_place() {
     let test = "arrays_that_are_changed_in_place";
     in_all_processes(test, || {
-        let filled = Fill::new(ElementType::F8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        let filled = Fill::new(&ElementType::F8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
         for (name, disk, fill) in [
             ("x", chunks(&[2, 3], None, "none"), Fill::default()),
             ("x", chunks(&[2, 3], None, "none"), filled.clone()),

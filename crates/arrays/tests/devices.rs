@@ -17,7 +17,7 @@ use penstock_arrays::{ArraySchema, ElementType, Format, StoredArray, Target};
 use penstock_engine::{Access, BlockFile, Machine, Opening, Operation, Result};
 use penstock_layout::{Block, DiskSchema, Region};
 use penstock_machines::disk::extents::Extents;
-use penstock_machines::{ClientMemory, DeviceId, Medium, Opener, Threads};
+use penstock_machines::{BlockSieve, ClientMemory, DeviceId, Medium, Opener, Threads, no_sieve};
 
 /// The bytes of a block of the tests: large, since file systems keep small files in order.
 const BLOCK_BYTES: u64 = 1 << 20;
@@ -198,7 +198,7 @@ impl Swapped {
     fn media(&self, tells: bool, direct: bool) -> Vec<Arc<dyn Medium>> {
         let target = self.target().telling_positions(tells).with_direct(direct);
         let sum = crc32c::crc32c(&self.values);
-        let fill = self.schema.fill.element(ElementType::U1);
+        let fill = self.schema.fill.element(&ElementType::U1);
         let bare = target.open_read(&self.disk).unwrap();
         let slow = Faults {
             bytes_per_second: Some(1e12),
@@ -259,6 +259,10 @@ impl Opener for OpenSwapped {
     fn open(&self, opening: &Opening, tells_positions: bool) -> Result<Arc<dyn Medium>> {
         let target = self.0.clone().telling_positions(tells_positions);
         target.open_read(&opening.disk)
+    }
+
+    fn sieve(&self, _words: &[u8], _opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        Err(no_sieve())
     }
 }
 

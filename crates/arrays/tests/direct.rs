@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use common::*;
 use penstock_arrays::{
-    ArraySchema, DirectIo, ElementType, Format, Keys, Pending, Storage, StoredArray, Target,
+    ArraySchema, ByteOrder, DirectIo, ElementType, Format, Keys, Pending, Storage, StoredArray,
+    StoredElement, Target,
 };
 use penstock_engine::{Kind, Result};
 use penstock_layout::{Block, DiskSchema};
@@ -181,7 +182,7 @@ fn every_form_gives_the_same_files() {
             ([17, 4096], ElementType::C16),
             ([3, 5], ElementType::U1),
         ] {
-            let schema = schema(&shape, element, disk.clone());
+            let schema = schema(&shape, element.clone(), disk.clone());
             let values = values(&schema, at as u64 + 1);
             let buffered = place();
             write(&buffered.path().join("u"), &schema, &values).unwrap();
@@ -208,8 +209,7 @@ fn files_in_the_other_byte_order_are_swapped() {
     let values = values(&schema, 3);
     let header = penstock_arrays::npy::Header {
         shape: vec![5000],
-        element: ElementType::F8,
-        order: penstock_arrays::ByteOrder::Big,
+        element: StoredElement::of(&ElementType::F8, ByteOrder::Big),
         fortran: false,
     };
     let mut file = header.encode();

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cases::{Chance, save_group};
-use common::{chunks, forms, listed, place, read_stored, schema, values, write};
+use common::{chunks, flat, forms, listed, place, read_stored, records, schema, values, write};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::groups::{Catalog, describe, list, open, verify};
-use penstock_arrays::{ElementType, Fill, Storage, Target};
+use penstock_arrays::{ElementType, Fill, Format, Storage, Target};
 use penstock_engine::encoding::{decode, encode};
 use serde_json::{Value, json};
 
@@ -49,11 +49,22 @@ impl Stores {
         for disk in forms() {
             let mut schema = schema(&[8, 6], ElementType::F8, disk);
             if matches!(schema.disk, Storage::Chunks { .. }) {
-                schema.fill = Fill::new(ElementType::F8, &f64::NAN.to_ne_bytes()).unwrap();
+                schema.fill = Fill::new(&ElementType::F8, &f64::NAN.to_ne_bytes()).unwrap();
             }
             write(&root(), &schema, &values(&schema, 1)).unwrap();
         }
+        for (number, element) in records().take(2).enumerate() {
+            let codec = ["none", "blosc"][number];
+            let mut schema = schema(&[8, 6], element, chunks(&[4, 3], Some(&[2, 3]), codec));
+            schema.fill =
+                Fill::new(&schema.element, &vec![7; schema.element.width() as usize]).unwrap();
+            write(&root(), &schema, &values(&schema, 1)).unwrap();
+            schema.disk = flat(Format::Npy);
+            schema.fill = Fill::default();
+            write(&root(), &schema, &values(&schema, 1)).unwrap();
+        }
         second_format(&root());
+        records_of_second_format(&root());
         references(&root());
         tables(&root());
         for codec in ["none", "zstd+crc32c"] {
@@ -85,6 +96,19 @@ fn second_format(path: &Path) {
     fs::write(path.join("u/.zarray"), metadata.to_string()).unwrap();
     fs::write(path.join("u/.zattrs"), r#"{"_FillValue": -9.5}"#).unwrap();
     fs::write(path.join("u/0.0"), [0x78, 0x9c, 3, 0, 0, 0, 0, 1]).unwrap();
+}
+
+/// As [`second_format`], of records of both byte orders.
+fn records_of_second_format(path: &Path) {
+    let metadata = json!({
+        "zarr_format": 2, "shape": [8], "chunks": [8], "order": "C", "compressor": null,
+        "dtype": [["x", "<u2"], ["p", [["y", ">i2"], ["z", "|i1", [3]]]]],
+        "filters": null, "fill_value": "AQIDBAUGBw==", "dimension_separator": ".",
+    });
+    fs::create_dir_all(path.join("u")).unwrap();
+    fs::write(path.join(".zgroup"), r#"{"zarr_format": 2}"#).unwrap();
+    fs::write(path.join("u/.zarray"), metadata.to_string()).unwrap();
+    fs::write(path.join("u/0"), [5; 56]).unwrap();
 }
 
 /// The keys of a reference set, each with what is there: metadata, or a file, an offset and a

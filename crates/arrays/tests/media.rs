@@ -101,7 +101,7 @@ impl Case {
         }
         let mut target = pending.target().clone();
         if wrapping.contains(&LeavesOut) {
-            target = target.leaving_out(schema.fill.element(schema.element));
+            target = target.leaving_out(schema.fill.element(&schema.element));
         }
         if wrapping.contains(&Sums) {
             target = target.with_sums();
@@ -124,7 +124,7 @@ impl Case {
         let disk = schema.disk_schema(20).unwrap();
         let mut target = StoredArray::open(path, None).unwrap().target().clone();
         if wrapping.contains(&LeavesOut) {
-            target = target.leaving_out(schema.fill.element(schema.element));
+            target = target.leaving_out(schema.fill.element(&schema.element));
         }
         if wrapping.contains(&Sums) {
             target = target.with_sums();
@@ -180,7 +180,7 @@ impl Case {
     }
 
     fn fill(&self, bytes: u64) -> Vec<u8> {
-        let element = self.schema.fill.element(self.schema.element);
+        let element = self.schema.fill.element(&self.schema.element);
         element.repeat(bytes as usize / element.len())
     }
 
@@ -400,7 +400,7 @@ fn chunked() -> [Storage; 8] {
 
 /// Arrays in these chunks, with a fill value.
 fn filled_chunks() -> [ArraySchema; 8] {
-    let fill = Fill::new(ElementType::I2, &[3, 9]).unwrap();
+    let fill = Fill::new(&ElementType::I2, &[3, 9]).unwrap();
     chunked().map(|disk| ArraySchema {
         fill: fill.clone(),
         ..schema(&[9, 7], ElementType::I2, disk)
@@ -509,7 +509,7 @@ fn a_group_with_a_fill_value_is_what_its_checksums_say() {
     {
         let path = directory.path().join(at.to_string());
         let array = ArraySchema {
-            fill: Fill::new(ElementType::I2, &[3, 9]).unwrap(),
+            fill: Fill::new(&ElementType::I2, &[3, 9]).unwrap(),
             ..schema(&[9, 7], ElementType::I2, disk)
         };
         let saved = cases::save_group(&path, &array, &options);

@@ -36,7 +36,7 @@ fn zarrs_reads_what_penstock_writes() {
     .enumerate()
     {
         for element in [ElementType::U1, ElementType::F8] {
-            let schema = schema(&[10, 7], element, disk.clone());
+            let schema = schema(&[10, 7], element.clone(), disk.clone());
             let path = directory.path().join(format!("{at}-{element}"));
             let values = values(&schema, 7);
             write(&path, &schema, &values).unwrap();

@@ -3,7 +3,10 @@
 mod common;
 
 use common::*;
-use penstock_arrays::{ArraySchema, ElementType, Format, Keys, Pending, Storage, StoredArray, npy};
+use penstock_arrays::{
+    ArraySchema, ByteOrder, ElementType, Format, Keys, Pending, Storage, StoredArray,
+    StoredElement, npy,
+};
 use penstock_engine::Kind;
 use penstock_layout::Edges;
 use serde_json::json;
@@ -12,9 +15,9 @@ use serde_json::json;
 fn every_type_through_every_store() {
     let directory = place();
     for (at, disk) in forms().into_iter().enumerate() {
-        for element in ElementType::all() {
-            let schema = schema(&[9, 7], element, disk.clone());
-            let path = directory.path().join(format!("{at}-{element}"));
+        for (number, element) in ElementType::all().chain(records()).enumerate() {
+            let schema = schema(&[9, 7], element.clone(), disk.clone());
+            let path = directory.path().join(format!("{at}-{number}"));
             let values = values(&schema, at as u64 + 1);
             write(&path, &schema, &values).unwrap();
             let stored = StoredArray::open(&path, None).unwrap();
@@ -264,19 +267,18 @@ fn threads_write_different_objects_at_once() {
 fn numpy_files_of_either_order() {
     let directory = place();
     let shape = [2_u64, 3, 4];
-    for (element, order, fortran) in [
-        (ElementType::I2, penstock_arrays::ByteOrder::Big, false),
-        (ElementType::F8, penstock_arrays::ByteOrder::Big, true),
-        (ElementType::C8, penstock_arrays::ByteOrder::Big, true),
-        (ElementType::U1, penstock_arrays::ByteOrder::Little, true),
-        (ElementType::C16, penstock_arrays::ByteOrder::Little, false),
+    for (element, order, swap_width, fortran) in [
+        (ElementType::I2, ByteOrder::Big, 2, false),
+        (ElementType::F8, ByteOrder::Big, 8, true),
+        (ElementType::C8, ByteOrder::Big, 4, true),
+        (ElementType::U1, ByteOrder::Little, 1, true),
+        (ElementType::C16, ByteOrder::Little, 8, false),
     ] {
-        let schema = schema(&shape, element, flat(Format::Npy));
+        let schema = schema(&shape, element.clone(), flat(Format::Npy));
         let (values, width) = (values(&schema, 11), element.width() as usize);
         let mut file = npy::Header {
             shape: shape.to_vec(),
-            element,
-            order,
+            element: StoredElement::of(&element, order),
             fortran,
         }
         .encode();
@@ -289,9 +291,8 @@ fn numpy_files_of_either_order() {
                 number
             };
             let mut one = values[at * width..][..width].to_vec();
-            if order == penstock_arrays::ByteOrder::Big {
-                one.chunks_mut(element.swap_width())
-                    .for_each(<[u8]>::reverse);
+            if order == ByteOrder::Big {
+                one.chunks_mut(swap_width).for_each(<[u8]>::reverse);
             }
             file.extend(one);
         }
@@ -311,9 +312,9 @@ fn raw_files_whose_schema_the_caller_knows() {
     let directory = place();
     let path = directory.path().join("r");
     std::fs::write(&path, [1_u8; 24]).unwrap();
-    let stored = StoredArray::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
+    let stored = StoredArray::open_raw(&path, &[3, 2], &ElementType::I4).unwrap();
     assert_eq!(read_stored(&stored).unwrap(), [1; 24]);
-    let error = StoredArray::open_raw(&path, &[3, 3], ElementType::I4)
+    let error = StoredArray::open_raw(&path, &[3, 3], &ElementType::I4)
         .err()
         .unwrap();
     assert_eq!(error.kind, Kind::Damaged);
@@ -332,8 +333,8 @@ fn raw_files_whose_schema_the_caller_knows() {
         &[2; 24],
     )
     .unwrap();
-    StoredArray::open_raw(&path, &[3, 2], ElementType::I4).unwrap();
-    let error = StoredArray::open_raw(&path, &[3, 2], ElementType::F4)
+    StoredArray::open_raw(&path, &[3, 2], &ElementType::I4).unwrap();
+    let error = StoredArray::open_raw(&path, &[3, 2], &ElementType::F4)
         .err()
         .unwrap();
     assert_eq!(error.kind, Kind::Schema, "{error}");

@@ -16,7 +16,7 @@ use common::{chunks, flat, parts, place, schema, snapshot};
 use penstock_arrays::calls::Session;
 use penstock_arrays::calls::array::{ArrayCall, Memory};
 use penstock_arrays::calls::settings::SessionOptions;
-use penstock_arrays::calls::strategy::{Tuning, WORDS, named};
+use penstock_arrays::calls::strategy::{Choice, Tuning, WORDS, named};
 use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
@@ -40,7 +40,7 @@ fn is_shared(written: &ArrayCall, ranks: u64) -> bool {
     })
 }
 
-fn write(session: &Session, path: &Path, call: &ArrayCall, strategy: Strategy) -> Result<()> {
+fn write(session: &Session, path: &Path, call: &ArrayCall, strategy: Choice) -> Result<()> {
     let (bytes, locals) = local_arrays(call, session.rank().unwrap(), true);
     let before = bytes.clone();
     let written = session.write(path, call.clone(), locals, Some(strategy));
@@ -56,9 +56,9 @@ fn body(session: &Session, directory: &Path, seed: u64) {
     let shape: Vec<u64> = (0..dims)
         .map(|_| chance.one_of(&[1, 2, 3, 5, 7, 11, 13, 0]))
         .collect();
-    let element = chance.one_of(&ELEMENTS);
-    let mut schema = ArraySchema::new("u", &shape, element, disk(chance, &shape));
-    schema.fill = fill(chance, element);
+    let element = chance.one_of(&elements());
+    let mut schema = ArraySchema::new("u", &shape, element.clone(), disk(chance, &shape));
+    schema.fill = fill(chance, &element);
     let tuning = Tuning {
         buffers_per_client: 1,
         staging_bytes: chance.one_of(&[1, 200, 1 << 20]),
@@ -185,7 +185,7 @@ fn independent_writers_never_share_what_is_written_whole() {
         let schema = schema(&[8, 6], ElementType::F8, disk);
         let attempt = |session: &Session| {
             let call = rows(&schema);
-            write(session, &path, &call, Strategy::Independent)
+            write(session, &path, &call, Choice::By(Strategy::Independent))
         };
         if is_refused {
             let error = told(2, attempt);
@@ -195,7 +195,7 @@ fn independent_writers_never_share_what_is_written_whole() {
             }
             let explained = told(2, |session| {
                 let call = rows(&schema);
-                let by = Some(Strategy::Independent);
+                let by = Some(Choice::By(Strategy::Independent));
                 let explained = session.explain(&path, &call, Operation::Write, by);
                 explained.map(|_| ())
             });
@@ -217,7 +217,7 @@ fn a_chunk_that_two_ranks_make_keeps_the_elements_of_both() {
     let directory = place();
     let path = directory.path().join("u");
     let mut schema = schema(&[8, 6], ElementType::F8, chunks(&[9, 7], None, "none"));
-    schema.fill = Fill::new(ElementType::F8, &7f64.to_ne_bytes()).unwrap();
+    schema.fill = Fill::new(&ElementType::F8, &7f64.to_ne_bytes()).unwrap();
     let options = SessionOptions {
         sync: false,
         block_bytes: 48,
@@ -267,7 +267,7 @@ fn damage_is_found_by_every_strategy() {
         let schema = schema(&[8, 6], ElementType::F8, disk);
         assert!(on_threads(2, &SessionOptions::default(), |session| {
             let call = rows(&schema);
-            write(session, &path, &call, Strategy::default()).unwrap();
+            write(session, &path, &call, Choice::By(Strategy::default())).unwrap();
         }));
         let file = directory.path().join(file);
         let whole = std::fs::read(&file).unwrap();
@@ -315,7 +315,13 @@ fn gaps_between_boxes_are_zero() {
                 // Another write comes first, so that buffers are not fresh.
                 let other = rows(&schema);
                 let other_path = directory.path().join("other");
-                write(session, &other_path, &other, Strategy::default()).unwrap();
+                write(
+                    session,
+                    &other_path,
+                    &other,
+                    Choice::By(Strategy::default()),
+                )
+                .unwrap();
                 write(session, &path, &call, by).unwrap();
             }));
             let values = common::read(&path).unwrap();

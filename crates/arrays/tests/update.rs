@@ -12,7 +12,8 @@ use cases::Chance;
 use common::*;
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::{
-    ArraySchema, ByteOrder, ElementType, Fill, Format, Keys, Pending, StoredArray, npy,
+    ArraySchema, ByteOrder, ElementType, Fill, Format, Keys, Pending, StoredArray, StoredElement,
+    npy,
 };
 use penstock_engine::Kind;
 use penstock_layout::{Block, DiskSchema};
@@ -266,8 +267,8 @@ fn every_shape_and_a_fill_value() {
                 number += 1;
                 let path = path_in(&place, number);
                 let bytes: Vec<u8> = (1..=element.width() as u8).collect();
-                let mut schema = schema(shape, element, disk.clone());
-                schema.fill = Fill::new(element, &bytes).unwrap();
+                let mut schema = schema(shape, element.clone(), disk.clone());
+                schema.fill = Fill::new(&element, &bytes).unwrap();
                 begin(&path, &schema, None);
                 Case::new(&path, number as u64).run();
             }
@@ -310,7 +311,7 @@ fn forms_of_others() {
     let place = place();
     let swapped = json!({ "name": "bytes", "configuration": { "endian": "big" } });
     let columns = json!({ "name": "transpose", "configuration": { "order": [1, 0] } });
-    let fill = Fill::new(ElementType::C8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+    let fill = Fill::new(&ElementType::C8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
     for at in 0..6 {
         let disk = match at {
             0..3 => chunks(&[4, 3], None, "none"),
@@ -373,8 +374,7 @@ fn files_of_others() {
         let path = path_in(&place, 10 + at);
         let header = npy::Header {
             shape: vec![9, 7],
-            element: ElementType::I4,
-            order,
+            element: StoredElement::of(&ElementType::I4, order),
             fortran,
         };
         let mut file = header.encode();
@@ -399,7 +399,7 @@ fn around_the_page_cache() {
     {
         let path = path_in(&place, at);
         let mut schema = schema(&[90, 70], ElementType::F8, disk);
-        schema.fill = Fill::new(ElementType::F8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
+        schema.fill = Fill::new(&ElementType::F8, &[1, 2, 3, 4, 5, 6, 7, 8]).unwrap();
         begin(&path, &schema, None);
         let mut case = Case::with(&path, at as u64, true);
         case.disk = StoredArray::open(&path, None)

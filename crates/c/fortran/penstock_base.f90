@@ -326,6 +326,7 @@ contains
 
   !> Why a local array does not fit `dims` dimensions and elements of `dtype`; empty where it does.
   !> Kinds that Fortran has not are held by integers of their size: unsigned numbers, and "f2".
+  !> Records fit no local array.
   function unfit(local, dims, dtype, name) result(cause)
     type(c_local), intent(in) :: local
     integer, intent(in) :: dims
@@ -338,6 +339,11 @@ contains
     if (local%rank /= dims) then
       cause = "the local array of '" // trim(name) // "' must be of rank " // &
           decimal(int(dims, int64)) // ", and is of rank " // decimal(int(local%rank, int64))
+      return
+    end if
+    if (index(dtype, "[") == 1) then
+      cause = "the elements of '" // trim(name) // "' are records, for which Fortran programs have &
+          &no local arrays"
       return
     end if
     select case (dtype)

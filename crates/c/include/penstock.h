@@ -121,7 +121,9 @@ typedef struct penstock_session_options {
     uint64_t block_bytes;  /* the most bytes that a server moves at once */
     uint64_t background_bytes; /* the most memory that a server fills while disks work */
     uint64_t cache_bytes;  /* the cache of each server, for arrays that stay open */
-    const char *strategy;  /* "disk-directed", "two-phase", "caching" or "independent" */
+    const char *strategy;  /* "disk-directed", "two-phase", "caching", "independent", or "auto":
+                              what the model of the machine chooses that the environment variable
+                              PENSTOCK_MACHINE names, and the default if it does */
 } penstock_session_options;
 
 #define PENSTOCK_SESSION_OPTIONS_INIT                                                        \
@@ -213,8 +215,9 @@ typedef struct penstock_array penstock_array;
 #define PENSTOCK_ROWS UINT64_MAX
 
 /* Makes an array of `dims` dimensions. `dtype` is one of "bool", "i1" to "i8", "u1" to "u8", "f2",
- * "f4", "f8", "c8", "c16". Rank 0 holds all of it, and its chunks are as it lies in memory, until a
- * function below says otherwise. */
+ * "f4", "f8", "c8", "c16", or the fields of a record as NumPy has them, "[('x', 'f8'), ('id', 'i4')]":
+ * in memory they follow one another without padding. Rank 0 holds all of it, and its chunks are as
+ * it lies in memory, until a function below says otherwise. */
 int penstock_array_create(const char *name, size_t dims, const uint64_t *shape, const char *dtype,
                           penstock_array **array);
 

@@ -41,7 +41,7 @@ impl Array {
         }
         Self {
             name: c_text(&call.schema.name),
-            dtype: c_text(&word_of(call.schema.element)),
+            dtype: c_text(&call.schema.element.word()),
             shape,
             call,
         }
@@ -87,17 +87,6 @@ impl Array {
         }
         self.call.memory = memory;
         Ok(())
-    }
-}
-
-/// An element type in the header's words.
-pub fn word_of(element: ElementType) -> String {
-    match element {
-        ElementType::Bool => "bool".to_string(),
-        other => other
-            .numpy()
-            .trim_start_matches(['<', '>', '|'])
-            .to_string(),
     }
 }
 
@@ -328,7 +317,11 @@ fn set_list(
 ) -> Result<()> {
     let array = needed(array, "the array")?;
     let own = list::for_shape(&array.call.schema.shape, list, places)?;
-    array.set_memory(Memory::List { own, is_region })
+    array.set_memory(Memory::List {
+        own,
+        is_region,
+        thinning: None,
+    })
 }
 
 #[unsafe(no_mangle)]
@@ -502,9 +495,9 @@ pub extern "C" fn penstock_array_set_attributes(
 pub extern "C" fn penstock_array_set_fill(array: Option<&mut Array>, value: Many<'_, u8>) -> c_int {
     enter(|| {
         let array = needed(array, "the array")?;
-        let element = array.call.schema.element;
+        let element = &array.call.schema.element;
         let bytes = value.needed(exact(element.width()), "the fill value")?;
-        if element == ElementType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        if *element == ElementType::Bool && bytes.iter().any(|&byte| byte > 1) {
             return Err(wrong("the fill value is neither true nor false"));
         }
         array.call.schema.fill = Fill::new(element, bytes)?;

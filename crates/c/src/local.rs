@@ -35,7 +35,7 @@ impl Memory<'_> {
     ///
     /// # Errors
     /// [`penstock_engine::Kind::Schema`] without a base, and when it is larger than a memory.
-    pub fn part(&self, shape: &[u64], element: ElementType) -> Result<LocalPart> {
+    pub fn part(&self, shape: &[u64], element: &ElementType) -> Result<LocalPart> {
         let dims = shape.len();
         let extents = self.shape.optional(dims, "the shape of a local array")?;
         let extents = extents.unwrap_or(shape);
@@ -64,7 +64,7 @@ impl Memory<'_> {
                 strides,
                 width,
             },
-            element,
+            element: element.clone(),
             is_writable: true,
         })
     }
@@ -130,7 +130,7 @@ impl Locals<'_> {
                 let cause = format!("'{name}' is of rows: say the shape of the local array");
                 return Err(wrong(cause));
             }
-            memory.part(shape, schema.element)
+            memory.part(shape, &schema.element)
         });
         parts.collect()
     }
@@ -156,6 +156,7 @@ impl From<CallReport> for Report {
             seconds,
             moved,
             servers,
+            predicted: _, // the struct of C has no room for it
         } = report;
         Self {
             bytes,

@@ -8,7 +8,7 @@ use penstock_arrays::{ArraySchema, Storage};
 use penstock_engine::{Operation, Result};
 use penstock_layout::Region;
 
-use crate::array::{Array, word_of};
+use crate::array::Array;
 use crate::border::{Many, Place, Text, c_text, enter, needed};
 use crate::list::{self, List};
 use crate::local::{Locals, Memory, Report, is_true};
@@ -25,7 +25,7 @@ pub struct OpenArray {
 impl OpenArray {
     fn schema(&self) -> ArraySchema {
         let (name, shape) = (self.opened.name(), self.opened.shape());
-        ArraySchema::new(name, shape, self.opened.element(), Storage::Natural)
+        ArraySchema::new(name, shape, self.opened.element().clone(), Storage::Natural)
     }
 
     /// Moves a box between the servers and a local array.
@@ -105,7 +105,7 @@ pub extern "C" fn penstock_open_array_open(
         open.put_handle(OpenArray {
             session: session.clone(),
             name: c_text(opened.name()),
-            dtype: c_text(&word_of(opened.element())),
+            dtype: c_text(&opened.element().word()),
             opened,
         });
         Ok(())

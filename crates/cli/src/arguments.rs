@@ -65,11 +65,130 @@ pub(crate) enum Command {
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
+    /// Measure this machine in about a minute, and describe it as a preset: memory, messages, disk
+    /// or file system, each number with its spread
+    Calibrate(Calibrate),
+    /// Predict what a collective call costs by each strategy, on a machine that a preset describes:
+    /// seconds and their range, bytes, messages, memory, and the bottleneck
+    Predict(Box<Predict>),
+    /// Weigh chunks, servers and strategies for a collective call on a machine that a preset
+    /// describes: a table, the fastest first, and a plot
+    Plan(Box<Plan>),
     /// Draw the JSON of `penstock sim table`, `figure`, `summary` and `scale`, with matplotlib
     Plot(Draw),
     /// Measure this machine: the benchmarks of the Python package penstock-bench
     #[command(disable_help_flag = true)]
     Bench(Bench),
+}
+
+#[derive(Args)]
+pub(crate) struct Calibrate {
+    /// The directory whose disk or file system is measured; nothing is left behind in it
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) path: PathBuf,
+    /// The command that starts a job of two ranks or more, between which messages are measured, as
+    /// in "mpiexec -n 2" [default: threads of one process]
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) mpiexec: Option<String>,
+    /// The file of the preset [default: the standard output]
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// How long to measure, roughly: with less time numbers are less sure
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    pub(crate) seconds: f64,
+    /// Measure as one rank of the job, with this MPI library
+    #[arg(long, value_name = "LIBRARY", hide = true)]
+    pub(crate) rank: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Predict {
+    #[command(flatten)]
+    pub(crate) asked: Call,
+    #[command(flatten)]
+    pub(crate) output: Json,
+}
+
+#[derive(Args)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) asked: Call,
+    /// Rows of the table; JSON has all
+    #[arg(long, value_name = "N", default_value_t = 16)]
+    pub(crate) rows: usize,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// A collective call on a machine.
+#[derive(Args)]
+pub(crate) struct Call {
+    /// A description of the call, as docs/predict.md has it, or - for the standard input; in place
+    /// of the options that describe it
+    #[arg(value_name = "FILE")]
+    pub(crate) call: Option<PathBuf>,
+    /// The machine: the file that `penstock calibrate` has written, or the name of a preset
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) preset: String,
+    /// Extents of the array
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) shape: Option<Vec<u64>>,
+    /// Type of the elements
+    #[arg(long, default_value = "f8")]
+    pub(crate) dtype: String,
+    /// Distribution over the ranks: BLOCK, CYCLIC, CYCLIC(k) or * in each dimension
+    #[arg(long, value_name = "KIND,KIND,...")]
+    pub(crate) memory: Option<String>,
+    /// Extents of the mesh of ranks [default: all ranks along the one dimension that is dealt out]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) mesh: Option<Vec<u64>>,
+    /// Extents of a chunk on disk [default: one flat row-major file]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) chunks: Option<Vec<u64>>,
+    /// Number of ranks
+    #[arg(long, value_name = "N")]
+    pub(crate) ranks: Option<usize>,
+    /// Number of hosts that the ranks are on
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) hosts: usize,
+    /// Number of servers [default: as a session chooses]
+    #[arg(long, value_name = "N")]
+    pub(crate) servers: Option<usize>,
+    /// A strategy: disk-directed, two-phase, caching or independent; several times for several
+    /// [default: all]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) strategy: Vec<String>,
+    /// Predict a read
+    #[arg(long)]
+    pub(crate) read: bool,
+    /// Go around the page cache
+    #[arg(long)]
+    pub(crate) direct: bool,
+    /// Do not wait for stable storage
+    #[arg(long)]
+    pub(crate) no_sync: bool,
+    /// The most that a server moves at once [default: 1MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block_bytes: Option<String>,
+}
+
+/// The destination of a result without a plot.
+#[derive(Args)]
+pub(crate) struct Json {
+    /// Write JSON to a file, or with - to the standard output in place of text
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+}
+
+impl Json {
+    /// The destinations that a result with a plot has.
+    pub(crate) fn output(&self) -> Output {
+        Output {
+            json: self.json.clone(),
+            plot: None,
+            no_title: false,
+        }
+    }
 }
 
 #[derive(Args)]
@@ -131,6 +250,9 @@ pub(crate) enum Sim {
     Trace(Trace),
     /// Measure 10 to 100,000 clients with 1 to 1,000 servers of today
     Scale(Scale),
+    /// Measure filtering, and distribution by value, at the servers and at the clients, over the
+    /// share of records that satisfy and the speed of the network
+    Expand(Expand),
     /// Measure Figures 2 to 7 of Dickens and Thakur on the four machines of that paper, beside what
     /// it says; the name of each plot gets the figure and the machine: p-2-sp2-anl.png
     DickensThakur(DickensThakur),
@@ -509,6 +631,53 @@ impl Scale {
             .with_option("--record", self.record)
             .with_option("--layout", other(&self.layout, Self::LAYOUT))
             .with_option("--file-mb", self.file_mb)
+    }
+}
+
+#[derive(Args)]
+pub(crate) struct Expand {
+    /// A preset's name, or a TOML file [default: tocs97, the papers' machine, and nvme-server]
+    #[arg(long, value_name = "NAME|FILE")]
+    pub(crate) preset: Option<String>,
+    /// Shares of the records that satisfy, in percent [default: 1,5,20,50,80,100]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) percent: Option<Vec<u64>>,
+    /// How many times slower the network is than that of the preset [default: 1,16,64]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
+    pub(crate) slower: Option<Vec<u64>>,
+    /// Bytes of a record
+    #[arg(long, value_name = "BYTES", default_value_t = Expand::RECORD)]
+    pub(crate) record: u64,
+    /// The layout of blocks on disk: contiguous, random-blocks or random-tracks
+    #[arg(long, default_value = Scale::LAYOUT)]
+    pub(crate) layout: String,
+    /// Number of runs of each point
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) trials: u64,
+    /// The number of the first trial
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Number of trials that run at a time [default: one a processor]
+    #[arg(long, value_name = "N")]
+    pub(crate) jobs: Option<usize>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+impl Expand {
+    const RECORD: u64 = 64;
+
+    /// Adds the options that differ from their defaults.
+    pub(crate) fn note(&self, provenance: Provenance) -> Provenance {
+        let other = |given: &str, default: &str| (given != default).then(|| given.to_string());
+        provenance
+            .with_option("--percent", self.percent.clone())
+            .with_option("--slower", self.slower.clone())
+            .with_option(
+                "--record",
+                (self.record != Self::RECORD).then_some(self.record),
+            )
+            .with_option("--layout", other(&self.layout, Scale::LAYOUT))
     }
 }
 

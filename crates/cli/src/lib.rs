@@ -16,6 +16,8 @@
 //! | `mount` | mounts a volume of parallel files |
 //! | `mpiio` | runs an MPI program with MPI-IO by Penstock |
 //! | `sim` | runs the papers' experiments on the simulated machine |
+//! | `calibrate` | measures this machine, and describes it as a preset |
+//! | `predict` | predicts what a collective call costs on a machine |
 //! | `bench` | the papers' measurements on this one, with the Python package |
 //!
 //! `penstock sim` runs the papers' experiments on the simulated machine; each has a subcommand:
@@ -42,12 +44,15 @@
 //! compare with. If the code is not 0, one line names the reason.
 
 mod arguments;
+mod calibrate;
 mod copy;
 mod failure;
 mod files;
 mod mount;
 mod mpiio;
 mod output;
+mod plan;
+mod predict;
 mod progress;
 mod provenance;
 mod serve;
@@ -74,6 +79,7 @@ use penstock_files::job::FileSystem;
 ///
 /// `python` is the interpreter that draws plots, if there is a preferred one.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf>) -> u8 {
+    let runs_this = python.clone();
     let python = python
         .or_else(|| std::env::var_os("PENSTOCK_PYTHON").map(PathBuf::from))
         .unwrap_or_else(|| "python3".into());
@@ -95,6 +101,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Mount(mount) => traced(|| mount::run(&mount)),
             Command::Mpiio(asked) => mpiio::run(&asked),
             Command::Sim(sim) => sim::run(&sim, &python),
+            Command::Calibrate(asked) => calibrate::run(&asked, runs_this.as_deref()),
+            Command::Predict(asked) => predict::run(&asked),
+            Command::Plan(asked) => plan::run(&asked, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
             Command::Bench(bench) => Err(become_benchmark(&bench, &python)),
         });

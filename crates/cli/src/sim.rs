@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use penstock_experiments::dickens_thakur::{self, Machine};
+use penstock_experiments::expand;
 use penstock_experiments::experiment::Outcome;
 use penstock_experiments::figure::Plan;
 use penstock_experiments::run::Report;
@@ -34,6 +35,7 @@ pub(crate) fn run(sim: &Sim, python: &Path) -> Result<(), Failure> {
         Sim::Summary(asked) => summary(asked, python),
         Sim::Trace(asked) => trace(asked, python),
         Sim::Scale(asked) => scale(asked, python),
+        Sim::Expand(asked) => expand(asked, python),
         Sim::DickensThakur(asked) => dickens_thakur(asked, python),
         Sim::Panda(asked) => panda(asked, python),
         Sim::Vesta(asked) => vesta(asked, python),
@@ -274,6 +276,40 @@ fn scale(asked: &arguments::Scale, python: &Path) -> Result<(), Failure> {
     let scale = provenance.of(&scale);
     asked.output.write(&scale)?;
     asked.output.plot(Plot::Scale, &scale, python)
+}
+
+fn expand(asked: &arguments::Expand, python: &Path) -> Result<(), Failure> {
+    asked.output.check()?;
+    let trials = arguments::trials(asked.trials, asked.seed, asked.jobs)?;
+    let presets = match &asked.preset {
+        Some(preset) => vec![preset.as_str()],
+        None => vec![ARTICLE, TODAY],
+    };
+    let mut machines = Vec::new();
+    for preset in presets {
+        let (preset, provenance) = arguments::unchanged(preset, &trials)?;
+        let options = expand::Options {
+            preset,
+            layout: arguments::layout(&asked.layout)?,
+            record_bytes: asked.record,
+            percents: asked.percent.clone().unwrap_or(expand::PERCENTS.into()),
+            slower: asked.slower.clone().unwrap_or(expand::SLOWER.into()),
+        };
+        machines.push((options.measure(&trials)?, asked.note(provenance)));
+    }
+    let findings = machines
+        .iter()
+        .map(|(machine, provenance)| provenance.of(machine));
+    asked.output.write(&Findings(findings.collect()))?;
+    let drawn: Vec<_> = machines
+        .iter()
+        .map(|(machine, _)| machine.figure())
+        .collect();
+    let figures = drawn.iter().zip(&machines);
+    let figures =
+        figures.map(|(figure, (_, provenance))| (figure.preset.clone(), provenance.of(figure)));
+    let figures: Vec<_> = figures.collect();
+    asked.output.plots(Plot::Figure, &figures, python)
 }
 
 /// Prints the text of one machine, or a line for each.

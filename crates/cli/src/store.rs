@@ -159,7 +159,7 @@ fn describe(text: &mut String, name: &str, array: &ArraySchema) {
     let _ = writeln!(text, "  on disk  {}", array.disk);
     let _ = writeln!(text, "  bytes    {}", array.bytes());
     if !array.fill.is_zero() {
-        let _ = writeln!(text, "  fill     {}", array.fill.zarr(array.element));
+        let _ = writeln!(text, "  fill     {}", array.fill.shown(&array.element));
     }
     list_attributes(text, &array.attributes);
 }

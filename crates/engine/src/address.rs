@@ -149,6 +149,16 @@ pub(crate) enum Step {
     Reply,
     /// A client sends the pieces of its lists to the mover of blocks with this number.
     List(u32),
+    /// A server delivers to a client what its sieve lets through.
+    Deliver,
+    /// A client has taken a delivery of the server with this number.
+    Taken(u32),
+    /// The number of records that each client has got goes up the tree of clients.
+    Counts,
+    /// The numbers of records of all clients go down the tree of clients.
+    Deal,
+    /// A client sends records that another is to have.
+    Dealt,
 }
 
 impl Step {
@@ -169,6 +179,11 @@ impl Step {
             Self::Ask(server) => (12, server),
             Self::Reply => (13, 0),
             Self::List(mover) => (14, mover),
+            Self::Deliver => (15, 0),
+            Self::Taken(server) => (16, server),
+            Self::Counts => (17, 0),
+            Self::Deal => (18, 0),
+            Self::Dealt => (19, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -201,6 +216,8 @@ mod tests {
                             Step::Exchange(u32::MAX),
                             Step::Reply,
                             Step::List(1),
+                            Step::Deliver,
+                            Step::Taken(1),
                         ] {
                             assert!(ports.insert(memory.port(step)));
                         }

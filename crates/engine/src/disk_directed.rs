@@ -19,6 +19,7 @@
 //! | `relay` | the buffers' turns |
 //! | `portions` | the blocks of a server, the clients that hold portions of them, and the memgets |
 //! | `lists` | what clients hold, where no schema says it |
+//! | `sieve`, `deliveries` | another drain: servers deliver what they make of a block's elements |
 //!
 //! Memory: two buffers of one block (more for a service that takes many calls at once), or as much
 //! as a split collective may take. Time to plan: in proportion to this server's blocks and to the
@@ -28,14 +29,17 @@ use penstock_layout::Block;
 
 use crate::address::MemoryId;
 use crate::call::Call;
+use crate::deliveries::Outlets;
 use crate::error::{Result, Who};
 use crate::files::{BlockClaim, CallFile, Files};
 use crate::lists::{self, Lists};
 use crate::machine::{Machine, Operation, Work};
 use crate::outcome::{Outcome, Sum, Traffic};
-use crate::portions::{Parts, Portion, check_apart, move_portions, parts_held};
+use crate::portion::Portion;
+use crate::portions::{Parts, check_apart, move_portions, parts_held};
 use crate::relay::{Blocks, Flow, Relay};
 use crate::request::{Request, Rest};
+use crate::sieve::Sieve;
 use crate::span;
 use crate::split::{self, HandOver};
 use crate::trace::Instrument;
@@ -51,6 +55,9 @@ pub(crate) async fn serve<M: Machine>(
     (server, files): (usize, Option<&Files<'_, M>>),
     hand_over: HandOver<'_>,
 ) -> Outcome {
+    let mut sifted = requests.iter().filter(|one| one.sifting.is_some());
+    let is_sifted = sifted.any(|one| server < one.servers);
+    let outlets = is_sifted.then(|| Outlets::new(call, server));
     let mut job = Job {
         server,
         files: Vec::with_capacity(requests.len()),
@@ -58,10 +65,14 @@ pub(crate) async fn serve<M: Machine>(
     };
     let served = async {
         job.hear_of_lists(call, requests).await?;
-        job.open(call, requests, files).await?;
+        job.open(call, requests, files, outlets.as_ref()).await?;
         job.run(call.machine, requests, tuning, hand_over).await
     };
-    let mut outcome = Outcome::of(served.await.map_err(|error| error.by(Who::Server(server))));
+    let served = match &outlets {
+        Some(outlets) => outlets.around(served).await,
+        None => served.await,
+    };
+    let mut outcome = Outcome::of(served.map_err(|error| error.by(Who::Server(server))));
     outcome.sums = job.sums();
     outcome.changes = job.changes();
     outcome
@@ -83,6 +94,8 @@ struct File<'a, M: Machine> {
     memory: MemoryId,
     request: &'a Request,
     disk: CallFile<'a, M>,
+    /// The sieve of a sifted read, and the outlets for what it lets through.
+    sieve: Option<(M::Sieve, &'a Outlets<'a, M>)>,
 }
 
 impl<'a, M: Machine> Job<'a, M> {
@@ -104,10 +117,19 @@ impl<'a, M: Machine> Job<'a, M> {
         call: Call<'a, M>,
         requests: &'a [Request],
         files: Option<&'a Files<'a, M>>,
+        outlets: Option<&'a Outlets<'a, M>>,
     ) -> Result<()> {
         for (array, request) in requests.iter().enumerate() {
             if self.server < request.servers {
+                let sieve = match (&request.sifting, outlets) {
+                    (Some(sifting), Some(outlets)) => {
+                        let opening = request.opening(self.server);
+                        Some((call.machine.sieve(&sifting.words, &opening)?, outlets))
+                    }
+                    _ => None,
+                };
                 self.files.push(File {
+                    sieve,
                     call,
                     array,
                     memory: call.id.memory(array),
@@ -133,10 +155,22 @@ impl<'a, M: Machine> Job<'a, M> {
         machine.work(Work::Thread).await;
         let blocks = self.blocks(machine, tuning).await;
         let relay = Relay::new(machine, requests, blocks, tuning.buffers);
-        match requests[0].split {
+        let moved = match requests[0].split {
             None => relay.run(self).await,
             Some(_) => split::run(&relay, self, hand_over).await,
+        }?;
+        self.deliver_rest().await?;
+        Ok(moved)
+    }
+
+    /// Delivers what sieves have kept back.
+    async fn deliver_rest(&self) -> Result<()> {
+        for (sieve, outlets) in self.files.iter().filter_map(|file| file.sieve.as_ref()) {
+            while let Some(rest) = sieve.rest()? {
+                outlets.deliver(&rest).await?;
+            }
         }
+        Ok(())
     }
 
     /// The blocks of all arrays, each with the number of its file, in their order on disk.
@@ -211,6 +245,23 @@ impl<M: Machine> File<'_, M> {
         self.disk.write(block, buffer).await
     }
 
+    /// Sifts a block, and delivers what the sieve lets through.
+    async fn sift(&self, block: &Block, portions: &[Portion], buffer: &M::Buffer) -> Result<()> {
+        let Some((sieve, outlets)) = &self.sieve else {
+            return Ok(());
+        };
+        self.call.machine.work(Work::Sift(block.bytes)).await;
+        let Block { object, offset, .. } = block;
+        let deliveries = {
+            let span = span!("portions", kind = "sift", object, offset);
+            span.in_scope(|| sieve.sift(block, portions, buffer))?
+        };
+        for delivery in &deliveries {
+            outlets.deliver(delivery).await?;
+        }
+        Ok(())
+    }
+
     async fn move_portions(
         &self,
         block: &Block,
@@ -280,16 +331,21 @@ impl<'a, M: Machine> Flow<M> for Job<'a, M> {
         load: Self::Load,
     ) -> Result<Traffic> {
         let file = &self.files[*file];
+        let mut moved = Traffic {
+            blocks: 1,
+            disk_bytes: block.bytes,
+            ..Traffic::default()
+        };
+        if file.sieve.is_some() {
+            file.sift(block, &load.portions, buffer).await?;
+            return Ok(moved); // the outlets count what they deliver
+        }
         match file.request.operation {
             Operation::Write => file.write(block, &load.portions, buffer).await?,
             Operation::Read => file.move_portions(block, &load.portions, buffer).await?,
         }
-        Ok(Traffic {
-            blocks: 1,
-            disk_bytes: block.bytes,
-            transfers: load.portions.len() as u64,
-            buffer_bytes: 0,
-        })
+        moved.transfers = load.portions.len() as u64;
+        Ok(moved)
     }
 
     async fn finish(&self) -> Result<()> {

@@ -243,7 +243,7 @@ impl<M: Machine> Flow<M> for Client<'_, M> {
             blocks: 1,
             disk_bytes: bytes,
             transfers: 1,
-            buffer_bytes: 0,
+            ..Traffic::default()
         })
     }
 

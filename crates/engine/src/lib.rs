@@ -15,6 +15,7 @@
 //! | [`caching`] | the first rival: clients ask block by block, servers cache (Kotz) |
 //! | [`two_phase`] | the second rival: conforming parts, and a permutation (Kotz; Dickens and Thakur) |
 //! | [`independent`] | no servers: every rank moves its own runs (Dickens and Thakur) |
+//! | [`sieve`], `deliveries`, `deal` | reads that are sifted at the servers (Kotz, section 8) |
 //! | `direct_disks` | the disks that a client moves blocks on by itself |
 //! | `split` | the part of a call that is done while the clients compute (Dickens and Thakur) |
 //! | [`blocks`] | the blocks in the memory of servers, and the claims on blocks |
@@ -36,6 +37,8 @@ pub mod blocks;
 pub mod caching;
 pub mod call;
 pub mod collective;
+mod deal;
+mod deliveries;
 mod direct_disks;
 pub mod disk_directed;
 pub mod encoding;
@@ -49,10 +52,12 @@ pub mod outcome;
 mod own;
 pub mod party;
 pub mod plan;
+mod portion;
 mod portions;
 pub mod queue;
 mod relay;
 pub mod request;
+pub mod sieve;
 pub mod signal;
 mod split;
 pub mod trace;
@@ -74,6 +79,8 @@ pub use machine::{
 pub use outcome::{Outcome, Sum, Tally, Traffic};
 pub use party::{Attendance, Party};
 pub use plan::Plan;
-pub use portions::{Portion, portions};
+pub use portion::Portion;
+pub use portions::portions;
 pub use request::{Request, Rest};
+pub use sieve::{Addressee, Catch, Delivery, Sieve, Sifting};
 pub use tuning::{Split, Strategy};

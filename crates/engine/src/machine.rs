@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{MemoryId, Port};
 use crate::error::{Error, Result};
+use crate::sieve::Sieve;
 
 /// The number of a node of the machine, from zero. A node may be client, server or both.
 pub type NodeId = usize;
@@ -70,6 +71,8 @@ pub enum Work {
     List(u64),
     /// A server sets up this number of bytes of buffers.
     Prepare(u64),
+    /// A server sifts this number of bytes of elements.
+    Sift(u64),
     /// A client copies elements into a send buffer or out of one.
     Pack {
         /// The number of bytes.
@@ -292,6 +295,8 @@ pub trait Machine {
     type Parcel;
     /// A disk of a server.
     type File: BlockFile<Buffer = Self::Buffer>;
+    /// What a server does to the elements of a sifted read.
+    type Sieve: Sieve<Buffer = Self::Buffer>;
 
     /// This node.
     fn me(&self) -> NodeId;
@@ -450,4 +455,11 @@ pub trait Machine {
     /// When the target is not there or does not allow the operation. The disk may also say so when
     /// it is first used, so that nobody waits for the opening alone.
     fn open(&self, opening: Opening) -> impl Future<Output = Result<Self::File>>;
+
+    /// Makes the sieve of a server for one sifted read of what `opening` opens. The words are
+    /// [`crate::sieve::Sifting::words`].
+    ///
+    /// # Errors
+    /// When the words make no sense to the machine's stores.
+    fn sieve(&self, words: &[u8], opening: &Opening) -> Result<Self::Sieve>;
 }

@@ -33,10 +33,12 @@ pub struct Traffic {
     pub blocks: u64,
     /// The bytes of these blocks between buffers and disks, decoded, padding included.
     pub disk_bytes: u64,
-    /// Memgets or memputs.
+    /// Memgets, memputs or deliveries.
     pub transfers: u64,
     /// Bytes of staging buffers.
     pub buffer_bytes: u64,
+    /// The bytes that sieves have let through, to all clients; 0 in calls that are not sifted.
+    pub delivered_bytes: u64,
 }
 
 impl Traffic {
@@ -48,6 +50,7 @@ impl Traffic {
             disk_bytes: self.disk_bytes.saturating_add(other.disk_bytes),
             transfers: self.transfers.saturating_add(other.transfers),
             buffer_bytes: self.buffer_bytes.saturating_add(other.buffer_bytes),
+            delivered_bytes: self.delivered_bytes.saturating_add(other.delivered_bytes),
         }
     }
 

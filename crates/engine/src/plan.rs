@@ -8,7 +8,8 @@ use penstock_layout::{Block, Holding};
 use crate::holders::Holders;
 use crate::machine::Operation;
 use crate::party::Party;
-use crate::portions::{Portion, portions};
+use crate::portion::Portion;
+use crate::portions::portions;
 use crate::request::Request;
 use crate::tuning::{Caching, Exchange, StoreAccess, Strategy, TwoPhase};
 

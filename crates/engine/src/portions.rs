@@ -11,18 +11,8 @@ use crate::holders::Holders;
 use crate::lists::{self, Lists};
 use crate::machine::{Machine, NodeId, Operation, Window};
 use crate::party::Party;
+use crate::portion::Portion;
 use crate::request::Request;
-
-/// A portion is the elements that one rank has of a block, by a share or by its list.
-#[derive(Debug, Clone)]
-pub struct Portion {
-    /// The rank that holds the elements.
-    pub rank: usize,
-    /// The number of the share among the rank's shares, from 0.
-    pub part: usize,
-    /// The elements, and their place in the rank's memory.
-    pub piece: Piece,
-}
 
 /// Says who holds what of the blocks of one array that are moved on this node.
 #[derive(Clone, Copy)]

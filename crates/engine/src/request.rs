@@ -9,6 +9,7 @@ use crate::files::FileId;
 use crate::holders::Holders;
 use crate::machine::{Access, Opening, Operation};
 use crate::party::Party;
+use crate::sieve::Sifting;
 use crate::tuning::{Caching, Split, StoreAccess, Strategy, TwoPhase};
 
 /// A request is collective and about one array. Servers work out all else from it. A call about
@@ -35,6 +36,8 @@ pub struct Request {
     pub split: Option<Split>,
     /// The treatment of elements that no rank holds, in a write.
     pub rest: Rest,
+    /// The sifting of a read: servers deliver what they make of the elements, in their place.
+    pub sifting: Option<Sifting>,
 }
 
 /// The rest says what a write does to elements that no rank holds.
@@ -87,8 +90,9 @@ impl Request {
     /// # Errors
     /// [`Kind::Schema`] when memory and disk schema are of different arrays, when there are more
     /// ranks or servers than in the party, or none, when a write has several holders of one
-    /// element, when the rest is no element or cannot be left alone, and when the tuning leaves a
-    /// strategy no buffer.
+    /// element, when the rest is no element or cannot be left alone, when the tuning leaves a
+    /// strategy no buffer, and when a call is sifted that cannot be; [`Kind::Unsupported`] when
+    /// clients are to deal with each other that reach servers alone.
     pub fn check(&self, party: &Party) -> Result<()> {
         let Self {
             holders,
@@ -127,10 +131,32 @@ impl Request {
             "a write that leaves the rest alone, of a schema or on an open file".to_string()
         } else if !is_tuned {
             "caching without buffers, requests or bytes".to_string()
+        } else if self.sifting.is_some() && !self.may_be_sifted() {
+            "a sieve in a call that is no disk-directed read, or is split, or of an open file"
+                .to_string()
         } else {
-            return Ok(());
+            return self.check_deal(party);
         };
         Err(Error::new(Kind::Schema, "checking a request", cause))
+    }
+
+    fn may_be_sifted(&self) -> bool {
+        self.operation == Operation::Read
+            && matches!(self.strategy, Strategy::DiskDirected(_))
+            && self.split.is_none()
+            && self.file.is_none()
+    }
+
+    /// Checks that clients reach each other, if they are to deal with each other.
+    fn check_deal(&self, party: &Party) -> Result<()> {
+        match &self.sifting {
+            Some(Sifting { is_dealt: true, .. }) if party.stands => {
+                let cause = "the ranks of a session with servers that stand do not reach each \
+                             other, and cannot deal out evenly what servers send them";
+                Err(Error::new(Kind::Unsupported, "checking a request", cause))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the requests of one call fit together, each by itself and all with each other.
@@ -146,6 +172,9 @@ impl Request {
         let way = |request: &Self| (request.operation, request.strategy, request.split);
         if requests.len() > ARRAYS_MAX || requests.iter().any(|other| way(other) != way(first)) {
             return wrong("there are too many, or they are not met in one way");
+        }
+        if requests.len() > 1 && requests.iter().any(|request| request.sifting.is_some()) {
+            return wrong("of several arrays, one is sifted");
         }
         requests.iter().try_for_each(|request| request.check(party))
     }

@@ -1,21 +1,14 @@
 //! An experiment is one run of the simulated machine: a pattern, moved by a method, timed.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::slice;
-use std::sync::Arc;
 
-use penstock_engine::collective::client::Client;
-use penstock_engine::collective::server::{self, Servers};
 use penstock_engine::tuning::{DiskDirected, Exchange, StoreAccess, TwoPhase};
-use penstock_engine::{
-    Attendance, Call, Decision, Director, Error, Kind, Machine, Party, Proposal, RankParts,
-    Request, Rest, Strategy, Tally, Traffic,
-};
+use penstock_engine::{Error, Kind, Request, Rest, Strategy};
 use serde::Serialize;
 
 use crate::pattern::Pattern;
-use penstock_sim::machine::{Layout, Setup, SimNode, Simulation};
+use penstock_sim::call::CollectiveRun;
+use penstock_sim::machine::{Layout, Setup, Simulation};
 use penstock_sim::preset::Preset;
 use penstock_sim::time::{Span, Time};
 use penstock_sim::trace::Trace;
@@ -140,6 +133,7 @@ impl Experiment<'_> {
             split: None,
             file: None,
             rest: Rest::Fill(Vec::new()),
+            sifting: None,
         })
     }
 
@@ -161,7 +155,7 @@ impl Experiment<'_> {
         let bytes = held.sum::<u64>() * request.disk.width();
         let simulation = Simulation::new(self.preset, &setup)?;
         let run = Rc::new(CollectiveRun {
-            request,
+            requests: vec![request],
             party: simulation.party().clone(),
             is_collective: self.method != Method::Caching,
         });
@@ -182,102 +176,5 @@ impl Experiment<'_> {
             buffer_bytes_max: totals.buffer_bytes_max,
         };
         Ok((outcome, simulation.take_trace().unwrap_or_default()))
-    }
-}
-
-/// A collective call that is run once, without elements.
-pub(crate) struct CollectiveRun {
-    pub(crate) request: Request,
-    pub(crate) party: Arc<Party>,
-    /// Whether the file system hears of the whole request: the agreement is then part of the time.
-    /// Otherwise all nodes know it.
-    pub(crate) is_collective: bool,
-}
-
-impl CollectiveRun {
-    /// Runs programs on the clients' nodes, and the servers of this call on theirs, until all
-    /// programs have ended. An error of one program is the error of all.
-    pub(crate) fn in_simulation<F>(
-        self: &Rc<Self>,
-        simulation: &Simulation,
-        program: impl Fn(SimNode) -> F,
-    ) -> Result<(), Error>
-    where
-        F: Future<Output = Result<(), Error>> + 'static,
-    {
-        let ended = Rc::new(RefCell::new(Ok(())));
-        let program = |node| {
-            let (running, ended) = (program(node), ended.clone());
-            async move {
-                if let Err(error) = running.await {
-                    *ended.borrow_mut() = Err(error);
-                }
-            }
-        };
-        let server = |node| {
-            let run = self.clone();
-            async move { run.serve(&node).await }
-        };
-        simulation.run_with_servers(program, server)?;
-        ended.borrow().clone()
-    }
-
-    /// Runs the part of the client on this node.
-    pub(crate) async fn call(&self, node: &SimNode) -> Result<(), Error> {
-        let Some(rank) = self.party.rank(node.me()) else {
-            return Ok(());
-        };
-        let attendance = Attendance::new(self.party.clone());
-        let call = Call::new(node, &attendance, SEQUENCE);
-        let share = self.request.holders.share(rank);
-        let _exposure = node.expose(call.id.memory(0), (share, None));
-        let handed_over = Cell::new(false);
-        let client = Client::new(call, rank, &handed_over);
-        let mut asking = ExperimentDirector(self.request.clone());
-        let director = (rank == 0).then_some(&mut asking as &mut dyn Director);
-        let proposal = Proposal {
-            ask: (),
-            own_boxes: Vec::new(),
-            own: Vec::new(),
-            complaint: None,
-        };
-        let verdict = match self.is_collective {
-            true => client.run(Ok(proposal), director).await,
-            false => {
-                let requests = slice::from_ref(&self.request);
-                client.carry_out(requests, director).await
-            }
-        };
-        verdict.map(|_| ())
-    }
-
-    /// Runs the part of the servers on this node.
-    async fn serve(&self, node: &SimNode) {
-        let attendance = Rc::new(Attendance::new(self.party.clone()));
-        match self.is_collective {
-            true => Servers::new(node, attendance, 0).run().await,
-            false => {
-                let call = Call::new(node, &attendance, SEQUENCE);
-                let requests = slice::from_ref(&self.request);
-                // Simulated messages can always be sent.
-                let _ = server::carry_out(call, requests).await;
-            }
-        }
-    }
-}
-
-/// The number of the only call.
-const SEQUENCE: u64 = 0;
-
-/// A director that asks for the request of the experiment.
-struct ExperimentDirector(Request);
-
-impl Director for ExperimentDirector {
-    fn prepare(&mut self, _parts: RankParts) -> Result<Decision, Error> {
-        Ok(Decision::Serve(vec![self.0.clone()]))
-    }
-
-    fn conclude(&mut self, outcome: Result<Tally, Error>) -> Result<Traffic, Error> {
-        outcome.map(|done| done.moved)
     }
 }

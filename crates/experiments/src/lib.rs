@@ -10,6 +10,7 @@
 //! | [`figure`] | Figures 4 to 15 of Kotz, TOCS 1997 |
 //! | [`summary`] | Table III of TOCS 1997: the gain of each method over traditional caching |
 //! | [`scale`] | clients and servers in numbers that no paper had |
+//! | [`expand`] | filtering, and distribution by value, at the servers and at the clients |
 //! | [`dickens_thakur`] | Figures 2 to 7 of Dickens and Thakur, on four machines of their time |
 //! | [`panda`] | Figures 3 to 9 of Seamons et al., SC '95, on the machine of that paper |
 //! | [`vesta`] | Table I and Figures 10 to 17 of Corbett and Feitelson, TOCS 1996, on their machine |
@@ -41,6 +42,7 @@
 pub mod case;
 pub mod dickens_thakur;
 mod error;
+pub mod expand;
 pub mod experiment;
 pub mod figure;
 pub mod names;

@@ -21,6 +21,7 @@ pub mod threads;
 pub use disk::device::DeviceId;
 pub use disk::medium::Medium;
 pub use disk::real::Opener;
+pub use disk::sieve::{BlockSieve, no_sieve};
 pub use memory::client::ClientMemory;
 pub use node::Node;
 pub use threads::Threads;

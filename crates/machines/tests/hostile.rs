@@ -19,7 +19,7 @@ use penstock_machines::memory::board::HasBoard;
 use penstock_machines::memory::buffer::BufferPool;
 use penstock_machines::node::packet::{Header, Packet, ParcelPlace};
 use penstock_machines::node::pause::Pause;
-use penstock_machines::{ClientMemory, DeviceId, Medium, Node, Opener};
+use penstock_machines::{BlockSieve, ClientMemory, DeviceId, Medium, Node, Opener, no_sieve};
 
 const ME: usize = 0;
 /// A node that sends what it should.
@@ -108,6 +108,10 @@ impl Opener for NoStores {
 
     fn open(&self, _opening: &Opening, _tells_positions: bool) -> Result<Arc<dyn Medium>> {
         Err(Error::new(Kind::Missing, "opening", "there is nothing"))
+    }
+
+    fn sieve(&self, _words: &[u8], _opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        Err(no_sieve())
     }
 }
 

@@ -9,7 +9,7 @@ use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Error, Kind, Opening, Result};
 use penstock_layout::Block;
 use penstock_machines::disk::device::DeviceId;
-use penstock_machines::{Medium, Opener};
+use penstock_machines::{BlockSieve, Medium, Opener, no_sieve};
 use rustc_hash::FxHashMap;
 use rustix::io::Errno;
 
@@ -72,6 +72,10 @@ impl Opener for FileOpener {
 
     fn open(&self, opening: &Opening, _: bool) -> Result<Arc<dyn Medium>> {
         Ok(Arc::new(FileMedium(self.0.of(opening)?)))
+    }
+
+    fn sieve(&self, _words: &[u8], _opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        Err(no_sieve())
     }
 }
 

@@ -499,6 +499,7 @@ impl Director for Mover<'_> {
                 Operation::Write => Rest::Leave,
                 Operation::Read => Rest::Fill(Vec::new()),
             },
+            sifting: None,
         }]))
     }
 

@@ -14,7 +14,7 @@ use penstock_engine::{Error, Kind, Machine, Opening, Port, Result};
 use penstock_machines::links::Process;
 use penstock_machines::node::packet::{Header, Packet};
 use penstock_machines::node::pause::Pause;
-use penstock_machines::{DeviceId, Medium, Node, Opener};
+use penstock_machines::{BlockSieve, DeviceId, Medium, Node, Opener, no_sieve};
 use rustls::pki_types::ServerName;
 use tokio::runtime::Runtime;
 
@@ -40,6 +40,10 @@ impl Opener for NoStores {
 
     fn open(&self, _opening: &Opening, _tells_positions: bool) -> Result<Arc<dyn Medium>> {
         Err(Error::new(Kind::Missing, "opening", "there is nothing"))
+    }
+
+    fn sieve(&self, _words: &[u8], _opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        Err(no_sieve())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The memory of a NumPy array, used in place.
 
 use numpy::npyffi::NPY_ARRAY_WRITEABLE;
-use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
+use numpy::{PyArrayDescr, PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_arrays::calls::array::LocalPart;
 use penstock_arrays::{ByteOrder, ElementType};
 use penstock_engine::{Error, Kind, Result};
@@ -14,10 +14,23 @@ pub fn locals_of(locals: &[Bound<'_, PyUntypedArray>]) -> Result<Vec<LocalPart>>
     locals.iter().map(local_of).collect()
 }
 
+/// NumPy's description of a dtype with fields.
+fn descr_of(dtype: &Bound<'_, PyArrayDescr>) -> Result<String> {
+    let described = dtype.getattr("descr").and_then(|descr| descr.repr());
+    described.map(|text| text.to_string()).map_err(|_| {
+        let cause = format!("its fields do not lie one behind the other: {dtype}");
+        Error::new(Kind::Schema, "bringing a local array", cause)
+    })
+}
+
 pub fn local_of(array: &Bound<'_, PyUntypedArray>) -> Result<LocalPart> {
     let dtype = array.dtype();
     let (sign, letter) = (dtype.byteorder() as char, dtype.kind() as char);
-    let element = ElementType::parse(&format!("{sign}{letter}{}", dtype.itemsize()));
+    let text = match dtype.has_fields() {
+        true => descr_of(&dtype)?,
+        false => format!("{sign}{letter}{}", dtype.itemsize()),
+    };
+    let element = ElementType::parse(&text);
     let (element, order) = element.map_err(|e| Error {
         doing: format!("reading the dtype {dtype}"),
         ..e

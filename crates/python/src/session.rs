@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use numpy::PyUntypedArray;
+use numpy::{PyArray1, PyUntypedArray};
 use penstock_arrays::DirectIo;
 use penstock_arrays::calls::array::{ArrayCall, LocalPart};
 use penstock_arrays::calls::save::Save;
+use penstock_arrays::calls::select::SelectOptions;
 use penstock_arrays::calls::settings::{
     Background, Outstanding, Report, SessionOptions, SplitOptions,
 };
-use penstock_arrays::calls::strategy::{self, Tuning};
+use penstock_arrays::calls::strategy::{self, Choice, Tuning};
 use penstock_arrays::calls::{ArrayPart, OpenArray, Seat, Session, call_of};
-use penstock_engine::{Error, Kind, Operation, Result, Strategy};
+use penstock_arrays::sieve::{How, Recipients, Reduction};
+use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_layout::Region;
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::abi::Constants;
@@ -89,7 +91,10 @@ pub struct OptionsArgument {
     cache_bytes: u64,
     /// `None`: cold reads alone.
     direct: Option<bool>,
-    strategy: String,
+    /// `None`: what the model of the machine chooses, if there is one.
+    strategy: Option<String>,
+    /// The file that describes this machine.
+    machine: Option<PathBuf>,
     /// For tests: the number of cached blocks for each client, and the bytes of a client's staging
     /// buffer.
     buffers: Option<(u32, u64)>,
@@ -115,18 +120,21 @@ impl OptionsArgument {
         };
         let faults = self.faults.as_deref().map(serde_json::from_str);
         let wrong = |e| Error::new(Kind::Schema, "opening a session", e);
-        Ok(SessionOptions {
+        let named = self.strategy.as_deref();
+        let choice = named.map(|word| strategy::named(word, &self.tuning()));
+        let choice = choice.transpose().map_err(opening)?;
+        let options = SessionOptions {
             servers: self.servers,
             dedicated: self.dedicated,
             sync: self.sync,
             block_bytes: self.block_bytes,
-            strategy: strategy::named(&self.strategy, &self.tuning()).map_err(opening)?,
             background_bytes: self.background_bytes,
             cache_bytes: self.cache_bytes,
             direct: self.direct.map_or(DirectIo::ColdReads, DirectIo::from),
             faults: faults.transpose().map_err(wrong)?,
             ..SessionOptions::default()
-        })
+        };
+        Ok(options.on_machine(self.machine.clone(), choice))
     }
 }
 
@@ -225,8 +233,13 @@ fn checkpoint_of(
     })
 }
 
-/// The report of a call: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers.
-type ReportFields = (u64, f64, u64, u64, u64, u64, usize);
+/// The report of a call: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers,
+/// predicted.
+type ReportFields = (u64, f64, u64, u64, u64, u64, usize, Option<ForecastFields>);
+
+/// A forecast: strategy, servers, block_bytes, seconds, low, high, messages, memory_bytes,
+/// bottleneck, by.
+type ForecastFields = (String, usize, u64, f64, f64, f64, u64, u64, String, String);
 
 fn fields_of(report: Report) -> ReportFields {
     let moved = report.moved;
@@ -238,6 +251,20 @@ fn fields_of(report: Report) -> ReportFields {
         moved.transfers,
         moved.buffer_bytes,
         report.servers,
+        report.predicted.map(|predicted| {
+            (
+                predicted.strategy,
+                predicted.servers,
+                predicted.block_bytes,
+                predicted.seconds,
+                predicted.low,
+                predicted.high,
+                predicted.messages,
+                predicted.memory_bytes,
+                predicted.bottleneck,
+                predicted.by,
+            )
+        }),
     )
 }
 
@@ -362,8 +389,26 @@ impl PyOpenArray {
     }
 }
 
+/// The kind of a reduction, by its word.
+fn how_of(word: &str, bins: Vec<f64>) -> Result<How> {
+    Ok(match word {
+        "min" => How::Min,
+        "max" => How::Max,
+        "sum" => How::Sum,
+        "mean" => How::Mean,
+        "count" => How::Count,
+        "histogram" => How::Histogram(bins),
+        other => {
+            let cause = format!(
+                "'{other}' is no reduction: there are min, max, mean, sum, count, histogram"
+            );
+            return Err(Error::new(Kind::Schema, "reducing an array", cause));
+        }
+    })
+}
+
 /// A method of a session that moves an array.
-type Transfer = fn(&Session, &Path, ArrayCall, Vec<LocalPart>, Option<Strategy>) -> Result<Report>;
+type Transfer = fn(&Session, &Path, ArrayCall, Vec<LocalPart>, Option<Choice>) -> Result<Report>;
 
 impl PySession {
     fn new(session: Session, tuning: Tuning, raised: RaisedException) -> Self {
@@ -467,8 +512,8 @@ impl PySession {
         }
     }
 
-    /// The strategy with this name; `None` without a name.
-    fn named(&self, strategy: Option<&str>) -> Result<Option<Strategy>> {
+    /// The choice with this name; `None` without a name.
+    fn named(&self, strategy: Option<&str>) -> Result<Option<Choice>> {
         let named = strategy.map(|word| strategy::named(word, &self.tuning));
         named.transpose()
     }
@@ -528,6 +573,79 @@ impl PySession {
         strategy: Option<&str>,
     ) -> PyResult<ReportFields> {
         self.transfer(py, Session::read, &path, array, &locals, strategy)
+    }
+
+    /// Selects elements: their indices, one element after the other, their bytes and their dtype,
+    /// and the report. They go to who holds them, to all evenly, or by a value.
+    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
+    fn select<'py>(
+        &self,
+        py: Python<'py>,
+        path: PathBuf,
+        array: &Bound<'_, Spec>,
+        condition: String,
+        fields: Option<Vec<String>>,
+        is_balanced: bool,
+        by: Option<(String, Option<Vec<f64>>)>,
+    ) -> PyResult<(
+        Bound<'py, PyArray1<i64>>,
+        Bound<'py, PyArray1<u8>>,
+        String,
+        ReportFields,
+    )> {
+        let array = array.get().call.clone();
+        let options = SelectOptions {
+            condition,
+            fields,
+            recipients: match by {
+                Some((expression, splitters)) => Recipients::ByValue {
+                    expression,
+                    splitters,
+                },
+                None if is_balanced => Recipients::Evenly,
+                None => Recipients::Holders,
+            },
+        };
+        let select = move |session: &mut Session| session.select(&path, &array, options);
+        let selected = self.released(py, select)?;
+        Ok((
+            PyArray1::from_vec(py, selected.indices),
+            PyArray1::from_vec(py, selected.values),
+            selected.element.numpy(),
+            fields_of(selected.report),
+        ))
+    }
+
+    /// Reduces an array: the bytes of the result, its shape and its dtype, and the report. `bins`
+    /// are the edges of a histogram; the region is its start and its extents.
+    #[expect(clippy::too_many_arguments, reason = "they are Python's")]
+    fn reduce<'py>(
+        &self,
+        py: Python<'py>,
+        path: PathBuf,
+        array: &Bound<'_, Spec>,
+        how: &str,
+        bins: Vec<f64>,
+        region: (Vec<u64>, Vec<u64>),
+        kept: Vec<usize>,
+    ) -> PyResult<(Bound<'py, PyArray1<u8>>, Vec<u64>, String, ReportFields)> {
+        let array = array.get().call.clone();
+        let reduction = how_of(how, bins).map(|how| {
+            let (start, shape) = region;
+            let region = Region { start, shape };
+            Reduction { how, region, kept }
+        });
+        let reduce = move |session: &mut Session| match reduction {
+            Ok(reduction) => session.reduce(&path, &array, reduction),
+            Err(error) => Err(session.refuse(error)),
+        };
+        let reduced = self.released(py, reduce)?;
+        Ok((
+            PyArray1::from_vec(py, reduced.values),
+            reduced.shape,
+            reduced.element.numpy(),
+            fields_of(reduced.report),
+        ))
     }
 
     /// Begins a write or a read; keeps `locals` until it has ended.

@@ -75,6 +75,7 @@ fn memory_of(argument: Option<MemoryArgument<'_>>, shape: &[u64]) -> Result<Memo
         Some(MemoryArgument::List((list, is_region))) => Ok(Memory::List {
             own: list.for_shape(shape)?,
             is_region,
+            thinning: None,
         }),
         Some(MemoryArgument::Boxes((boxes, halo, is_region))) => {
             let own = boxes.into_iter().map(|(start, shape)| {
@@ -166,7 +167,7 @@ impl Spec {
             schema.dimension_names = dims;
             schema.attributes = attributes_of(attributes)?;
             if let Some(bytes) = fill {
-                schema.fill = Fill::new(element, &bytes)?;
+                schema.fill = Fill::new(&schema.element, &bytes)?;
             }
             Ok(Self {
                 call: ArrayCall {
@@ -200,6 +201,23 @@ impl Spec {
             slices.collect()
         };
         shares.iter().map(of_share).collect()
+    }
+
+    /// This array thinned, as `rank` of `clients` holds `thinned`, an array of the thinned shape.
+    fn thinned(
+        &self,
+        py: Python<'_>,
+        every: Vec<u64>,
+        thinned: &Bound<'_, Spec>,
+        rank: usize,
+        clients: usize,
+    ) -> PyResult<Self> {
+        let call = self
+            .call
+            .thinned(&every, &thinned.get().call, (rank, clients));
+        Ok(Self {
+            call: call.map_err(|e| raise(py, &e))?,
+        })
     }
 
     /// Checks the disk schema, and the memory schema against `clients` ranks.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`preset`] | whole machines, as TOML |
 //! | [`machine`] | clock, events, CPUs, disks, messages: the engine's `Machine` |
+//! | [`call`] | one collective call on the machine |
 //! | [`trace`] | the activity of every part, with its time |
 //! | [`time`] | [`Time`], [`Span`] and [`Interval`] in integer picoseconds |
 //! | [`random`] | [`Random`], a seeded generator with the same stream everywhere |
@@ -37,6 +38,7 @@
 //! The models follow Kotz, PCS-TR94-226 and TOCS 1997, section 4.1 of each, and for the drive
 //! Ruemmler and Wilkes, IEEE Computer, March 1994.
 
+pub mod call;
 pub mod disk;
 mod error;
 pub mod machine;

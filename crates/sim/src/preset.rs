@@ -5,7 +5,12 @@
 //! another file may be given in place of a name.
 
 mod check;
+mod host;
 mod load;
+mod measured;
+mod spread;
+
+use std::collections::BTreeMap;
 
 use penstock_engine::tuning::{self, QueueOrder};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -13,7 +18,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::disk::{DiskParameters, FlashParameters};
 use crate::network::TorusParameters;
 
+pub use host::{Around, Calls, Host, STRIDES};
 pub use load::PresetError;
+pub use measured::{Access, CopyRate, FileRate, Measured, Median, MetadataTime, Way};
+pub use spread::Spread;
 
 /// A preset describes a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,6 +57,18 @@ pub struct Preset {
     /// The costs of the file system of an I/O node beside its disk, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_system: Option<FileSystem>,
+    /// What nodes of one host share, if several nodes are processes of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<Host>,
+    /// The disk and its file system for calls that go around the page cache, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub around: Option<Around>,
+    /// The spread of numbers, by the paths of their keys: `costs.send_us`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub spread: BTreeMap<String, Spread>,
+    /// The measurements from which the numbers come, if they were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured: Option<Measured>,
 }
 
 /// The numbers of nodes and disks. Clients are nodes 0 and up, I/O nodes follow.
@@ -320,6 +340,28 @@ pub struct FileSystem {
     /// or `c-scan-disk`.
     #[serde(default = "first_come")]
     pub queue: QueueOrder,
+    /// The time of each read or write, whatever its size.
+    #[serde(default)]
+    pub request_us: f64,
+    /// The time to make the file of an object, such as a chunk, that is written.
+    #[serde(default)]
+    pub object_create_us: f64,
+    /// The time to open the file of an object that is read.
+    #[serde(default)]
+    pub object_open_us: f64,
+    /// The time to force out an object, in a call that waits for the media.
+    #[serde(default)]
+    pub object_sync_us: f64,
+    /// The time to force out each byte that was written, in a call that waits for the media.
+    #[serde(default)]
+    pub sync_ns_per_byte: f64,
+    /// Whether the time of requests and bytes is a processor's of the host, as copies of a page
+    /// cache are; only with a section `host`.
+    #[serde(default)]
+    pub takes_processor: bool,
+    /// Whether writes to one file take turns, also those of several servers.
+    #[serde(default)]
+    pub writes_take_turns: bool,
 }
 
 /// The order of a file system that does not sort.

@@ -8,8 +8,8 @@ program errors
   use mpi_f08
   use penstock
   implicit none
-  character(12), parameter :: NAMES(15) = [character(12) :: "dtype", "rank", "shape", "boxes", &
-      "mesh", "strategy", "missing", "no-array", "begin", "timestep", "name", "restart", &
+  character(12), parameter :: NAMES(16) = [character(12) :: "dtype", "rank", "shape", "boxes", &
+      "records", "mesh", "strategy", "missing", "no-array", "begin", "timestep", "name", "restart", &
       "read-all", "codec", "attributes"]
   type(penstock_session) :: session
   character(1000) :: store
@@ -101,6 +101,10 @@ contains
       else
         call session%read(store, u, right, ierr=ierr)
       end if
+    case ("records")
+      call u%create("u", [4 * ranks, 3], "[('x', 'f4'), ('y', 'f4')]")
+      call u%distribute("BLOCK,*", mesh=[ranks])
+      call session%write(store, u, right, ierr=ierr)
     case ("boxes")
       call u%set_boxes(reshape([1, 1], [2, 1]), reshape([4, 3], [2, 1]))
       call session%write(store, u, right, ierr=ierr)

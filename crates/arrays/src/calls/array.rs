@@ -12,7 +12,7 @@ use penstock_layout::{
 use penstock_machines::ClientMemory;
 use serde::{Deserialize, Serialize};
 
-use super::ask::{ArrayAsk, MemoryAsk};
+use super::ask::{ArrayAsk, MemoryAsk, Thinning};
 use super::list::RankList;
 use crate::json::as_text;
 use crate::schema::{of_layout, part_extents};
@@ -52,6 +52,8 @@ pub enum Memory {
         own: RankList,
         /// Whether the call is about the lists alone: a write keeps all other elements.
         is_region: bool,
+        /// The thinned array whose shares the lists are, if they are that.
+        thinning: Option<Thinning>,
     },
     /// Rows: each rank brings as many rows of the first dimension as it has, which follow the rows
     /// of the rank before. The array has as many rows as all ranks bring together.
@@ -77,7 +79,22 @@ pub struct ArrayCall {
 impl ArrayCall {
     /// All in which ranks must agree: all but a rank's own boxes and rows.
     pub(super) fn ask(&self) -> ArrayAsk {
-        let memory = match &self.memory {
+        let schema = self.schema.clone();
+        ArrayAsk {
+            name: schema.name,
+            shape: schema.shape,
+            element: schema.element,
+            memory: self.memory_ask(),
+            disk: schema.disk,
+            dimension_names: schema.dimension_names,
+            attributes: json::line(&schema.attributes.into()),
+            fill: schema.fill,
+        }
+    }
+
+    /// All of the memory schema in which ranks must agree.
+    fn memory_ask(&self) -> MemoryAsk {
+        match &self.memory {
             Memory::Distribution { dists, mesh, .. } => {
                 MemoryAsk::Distribution(dists.clone(), mesh.clone())
             }
@@ -87,22 +104,74 @@ impl ArrayCall {
             Memory::Boxes {
                 is_region: true, ..
             } => MemoryAsk::Regions,
+            Memory::List {
+                thinning: Some(thinning),
+                ..
+            } => MemoryAsk::Thinned(thinning.clone()),
             Memory::List { is_region, .. } => MemoryAsk::Lists {
                 is_region: *is_region,
             },
             Memory::Rows { .. } => MemoryAsk::Rows,
-        };
-        let schema = self.schema.clone();
-        ArrayAsk {
-            name: schema.name,
-            shape: schema.shape,
-            element: schema.element,
-            memory,
-            disk: schema.disk,
-            dimension_names: schema.dimension_names,
-            attributes: json::line(&schema.attributes.into()),
-            fill: schema.fill,
         }
+    }
+
+    /// This array thinned: `rank` of `clients` holds the elements of its shares in `thinned`, an
+    /// array of the thinned shape, one share behind the other in a local array of one dimension.
+    /// Halos are left out.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when `every` has another number of dimensions or a zero, when `thinned` has
+    /// another shape, or when its memory schema does not fit; [`Kind::Unsupported`] where ranks
+    /// hold lists or rows of it.
+    pub fn thinned(
+        &self,
+        every: &[u64],
+        thinned: &ArrayCall,
+        (rank, clients): (usize, usize),
+    ) -> Result<Self> {
+        let doing = || format!("thinning '{}'", self.schema.name);
+        let wrong = |cause: String| Error::new(Kind::Schema, doing(), cause);
+        let shape = &self.schema.shape;
+        if every.len() != shape.len() || every.contains(&0) {
+            let cause = format!("every {every:?} of an array of shape {shape:?}");
+            return Err(wrong(cause));
+        }
+        let steps = shape.iter().zip(every);
+        let expected: Vec<u64> = steps.map(|(extent, step)| extent.div_ceil(*step)).collect();
+        if thinned.schema.shape != expected {
+            let given = &thinned.schema.shape;
+            let cause = format!("the thinned array has shape {expected:?}, not {given:?}");
+            return Err(wrong(cause));
+        }
+        let memory = thinned.memory_ask().words();
+        let shares = match &thinned.memory {
+            Memory::Distribution { .. } => {
+                thinned.holders(Operation::Read, Vec::new(), clients)?;
+                thinned.shares(rank)?
+            }
+            Memory::Boxes { .. } => thinned.shares(rank)?,
+            Memory::List { .. } | Memory::Rows { .. } => {
+                let cause = "a thinned array is held by a distribution or in boxes";
+                return Err(Error::new(Kind::Unsupported, doing(), cause));
+            }
+        };
+        if shares
+            .iter()
+            .any(|share| share.elements() > 0 && !share.is_within(&expected))
+        {
+            return Err(wrong(format!(
+                "a box reaches out of the shape {expected:?}"
+            )));
+        }
+        let every = every.to_vec();
+        Ok(Self {
+            schema: self.schema.clone(),
+            memory: Memory::List {
+                own: RankList::thinned(shape, &every, &shares)?,
+                is_region: true,
+                thinning: Some(Thinning { every, memory }),
+            },
+        })
     }
 
     /// The bytes of the whole array.
@@ -236,6 +305,7 @@ impl ArrayCall {
             Memory::List {
                 own,
                 is_region: true,
+                ..
             } => own.holding().bytes(self.schema.element.width()),
             Memory::Rows { count } => {
                 let elements = self.rows(*count).elements();
@@ -334,6 +404,31 @@ impl ArrayCall {
         }
     }
 
+    /// Checks what this rank of `clients` holds, without a memory for it.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when it is not of the array.
+    pub(super) fn check_held(&self, clients: usize) -> Result<()> {
+        match &self.memory {
+            Memory::Distribution { .. } => {
+                self.holders(Operation::Read, Vec::new(), clients).map(drop)
+            }
+            Memory::List { own, .. } => own.check_within(&self.schema.shape),
+            Memory::Boxes { own, .. } => {
+                let too_many = own.len() as u64 > SHARES_MAX;
+                let cause = format!("this rank names {}, and may have {SHARES_MAX}", own.len());
+                match too_many {
+                    true => Err(Error::new(Kind::Schema, "describing boxes", cause)),
+                    false => Ok(()),
+                }
+            }
+            Memory::Rows { .. } => {
+                let cause = "an array of rows is read with its group";
+                Err(Error::new(Kind::Unsupported, "sifting an array", cause))
+            }
+        }
+    }
+
     fn halo(&self) -> &[(u64, u64)] {
         match &self.memory {
             Memory::Distribution { halo, .. } | Memory::Boxes { halo, .. } => halo,
@@ -392,7 +487,7 @@ impl ArrayCall {
                 }
         );
         if may_be_raw && !StoredArray::says_what_it_is(path) {
-            return StoredArray::open_raw(path, shape, *element);
+            return StoredArray::open_raw(path, shape, element);
         }
         let stored = match disk {
             Storage::Hdf5 { dataset, .. } if !dataset.is_empty() => {
@@ -404,9 +499,7 @@ impl ArrayCall {
         if there.shape != *shape || there.element != *element {
             let cause = format!(
                 "the array there has shape {:?} and type {}, the call says {shape:?} and {}",
-                there.shape,
-                there.element.zarr(),
-                element.zarr()
+                there.shape, there.element, element
             );
             return Err(Error::new(Kind::Schema, format!("reading '{name}'"), cause).at(path));
         }
@@ -488,8 +581,7 @@ impl LocalPart {
         if self.element != array.schema.element {
             return Err(wrong(format!(
                 "its type is {}, and the array's {}",
-                self.element.zarr(),
-                array.schema.element.zarr()
+                self.element, array.schema.element
             )));
         }
         if operation == Operation::Read && !self.is_writable {
@@ -562,7 +654,7 @@ fn natural_chunk(holders: &Holders, width: u64) -> Vec<u64> {
 }
 
 /// The memory schema made of the boxes of all ranks.
-fn all_boxes(
+pub(super) fn all_boxes(
     shape: &[u64],
     boxes: RankRegions,
     clients: usize,

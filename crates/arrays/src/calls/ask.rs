@@ -7,13 +7,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use penstock_engine::{Operation, Strategy};
-use penstock_layout::Dists;
+use penstock_engine::Operation;
+use penstock_layout::{Dists, Region};
 use serde::{Deserialize, Serialize};
 
 use super::copy::{Extents, Form, Options};
 use super::settings::Background;
-use super::strategy;
+use super::strategy::{self, Choice};
+use crate::sieve::{Recipients, Reduction};
 use crate::write::Slab;
 use crate::{ElementType, Fill, Storage};
 
@@ -57,6 +58,28 @@ pub enum Ask {
         /// Whether the slab is read into memory, or written to disk.
         operation: Operation,
     },
+    /// A selection of elements of an array.
+    Select {
+        /// The path of the array or its group.
+        path: PathBytes,
+        /// The array.
+        array: ArrayAsk,
+        /// The condition, as it is written.
+        condition: String,
+        /// The fields that are wanted.
+        fields: Option<Vec<String>>,
+        /// To whom elements go.
+        recipients: Recipients,
+    },
+    /// A reduction of an array.
+    Reduce {
+        /// The path of the array or its group.
+        path: PathBytes,
+        /// The array.
+        array: ArrayAsk,
+        /// The reduction.
+        reduction: Reduction,
+    },
     /// The opening of an array for requests of single ranks.
     Open {
         /// The path of the array or its group.
@@ -91,6 +114,8 @@ impl Ask {
             Self::FindCheckpoint { .. } => "find_checkpoint",
             Self::Restart(..) => "restart",
             Self::Copy { .. } | Self::Slab { .. } | Self::EndOfCopy => "copy",
+            Self::Select { .. } => "select",
+            Self::Reduce { .. } => "reduce",
             Self::Open { .. } => "open",
             Self::Order(_) => "order",
             Self::Together(..) => "together",
@@ -123,7 +148,7 @@ pub struct TransferAsk {
     /// The path of the array or its group.
     pub path: PathBytes,
     /// The strategy, with its tuning.
-    pub strategy: Strategy,
+    pub strategy: Choice,
     /// The part that goes on in the background, of a split collective.
     pub background: Option<Background>,
     /// The array.
@@ -167,6 +192,18 @@ pub enum MemoryAsk {
     },
     /// Rows of each rank's own.
     Rows,
+    /// Shares of a thinned array.
+    Thinned(Thinning),
+}
+
+/// A thinned array has every so many-th element of another one along each dimension, from the first
+/// on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thinning {
+    /// The distance from one element to the next, in each dimension.
+    pub every: Vec<u64>,
+    /// The memory schema of the thinned array, as far as ranks must agree on it, in words.
+    pub memory: String,
 }
 
 /// The kind of a save.
@@ -241,6 +278,8 @@ impl Ask {
                 };
                 format!("slab {index} of pass {pass} of a copy of '{path}', to {way}")
             }
+            Self::Select { path, .. } => format!("a selection from {}", path.words()),
+            Self::Reduce { path, .. } => format!("a reduction of {}", path.words()),
             Self::Open { path, .. } => format!("the opening of {}", path.words()),
             Self::Order(number) => format!("the opening, flush or end of open array {number}"),
             Self::Together(number, Operation::Write, _) => {
@@ -273,6 +312,30 @@ impl Ask {
             }
             Self::FindCheckpoint { step, .. } => terms.with("step", or(*step, "any")),
             Self::Restart(_, group) => group.add_to(terms),
+            Self::Select {
+                array,
+                condition,
+                fields,
+                recipients,
+                ..
+            } => array
+                .add_to(terms)
+                .with("condition", condition)
+                .with(
+                    "fields",
+                    or(fields.as_ref().map(|all| all.join(", ")), "all"),
+                )
+                .with("recipients", recipients.words()),
+            Self::Reduce {
+                array, reduction, ..
+            } => {
+                let Region { start, shape } = &reduction.region;
+                array
+                    .add_to(terms)
+                    .with("kind", reduction.how.words())
+                    .with("region", format!("{start:?} + {shape:?}"))
+                    .with("kept dimensions", format!("{:?}", reduction.kept))
+            }
             Self::Copy { options, .. } => add_options(options, terms),
             Self::Open {
                 name, is_writable, ..
@@ -339,7 +402,8 @@ fn or<T: ToString>(value: Option<T>, none: &str) -> String {
 }
 
 impl MemoryAsk {
-    fn words(&self) -> String {
+    /// The memory schema, in words.
+    pub(super) fn words(&self) -> String {
         match self {
             Self::Distribution(dists, mesh) => format!("{dists} over mesh {mesh:?}"),
             Self::Boxes => "boxes".to_string(),
@@ -347,6 +411,9 @@ impl MemoryAsk {
             Self::Lists { is_region: false } => "lists".to_string(),
             Self::Lists { is_region: true } => "lists as regions".to_string(),
             Self::Rows => "rows of each rank's own".to_string(),
+            Self::Thinned(Thinning { every, memory }) => {
+                format!("{memory}, of every {every:?}")
+            }
         }
     }
 }
@@ -358,12 +425,12 @@ impl ArrayAsk {
         terms
             .with("array", &self.name)
             .with(of("shape"), format!("{:?}", self.shape))
-            .with(of("dtype"), self.element)
+            .with(of("dtype"), &self.element)
             .with(of("memory schema"), self.memory.words())
             .with(of("disk schema"), &self.disk)
             .with(of("dims"), or(names, "none"))
             .with(of("attributes"), &self.attributes)
-            .with(of("fill value"), self.fill.words(self.element))
+            .with(of("fill value"), self.fill.words(&self.element))
     }
 }
 
@@ -446,7 +513,7 @@ mod tests {
     fn write(path: &str, shape: &[u64]) -> Ask {
         Ask::Write(TransferAsk {
             path: Path::new(path).into(),
-            strategy: Strategy::default(),
+            strategy: penstock_engine::Strategy::default().into(),
             background: None,
             array: ArrayAsk {
                 name: "u".to_string(),

@@ -279,7 +279,7 @@ impl CopyPlanner {
         if let Some(chunk) = &plan.between {
             let name = between(number);
             let disk = Storage::plain_chunks(chunk.clone());
-            let middle = ArraySchema::new(&name, &schema.shape, schema.element, disk);
+            let middle = ArraySchema::new(&name, &schema.shape, schema.element.clone(), disk);
             let disk = whole_in_bucket(&self.target, middle.disk_schema(self.block_bytes())?)?;
             let (directory, of_middle) = target.store_beside(&middle)?;
             targets.push((of_middle, disk.clone()));
@@ -287,10 +287,10 @@ impl CopyPlanner {
         }
         let last = target.targets()[number].clone();
         let last = match schema.disk {
-            Storage::Chunks { .. } => last.leaving_out(schema.fill.element(schema.element)),
+            Storage::Chunks { .. } => last.leaving_out(schema.fill.element(&schema.element)),
             // Only chunks that are encoded may be missing.
             Storage::Hdf5 { .. } if !schema.disk.writes_parts() => {
-                last.leaving_out(schema.fill.element(schema.element))
+                last.leaving_out(schema.fill.element(&schema.element))
             }
             _ => last,
         };

@@ -27,7 +27,7 @@ use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::Servers;
 use penstock_engine::trace::Instrument;
 use penstock_engine::{
-    Attendance, Call, Director, Error, FileClient, FileId, FilePart, Kind, Machine, NodeId,
+    Attendance, Call, Catch, Director, Error, FileClient, FileId, FilePart, Kind, Machine, NodeId,
     Operation, Party, Proposal, Result, Verdict, Who, span,
 };
 use penstock_layout::{DiskSchema, Holding};
@@ -44,6 +44,8 @@ pub struct CallStart<D> {
     pub memories: Vec<Vec<ClientMemory>>,
     /// The rank's list, for each array; one with nothing in it where a schema says who holds what.
     pub lists: Vec<Arc<Holding>>,
+    /// What takes the deliveries of a sifted read.
+    pub catch: Option<Arc<dyn Catch>>,
     /// Who directs the call.
     pub direct: D,
     /// Whether the call goes on while the rank computes.
@@ -255,6 +257,7 @@ impl Driver {
             mut proposal,
             memories,
             lists,
+            catch,
             direct,
             in_background,
             keeps,
@@ -296,6 +299,10 @@ impl Driver {
             let lists: Vec<&Holding> = lists.iter().map(|list| &**list).collect();
             let client = Client::new(call, rank, &tell).with_lists(&lists);
             let client = client.with_errand(errand);
+            let client = match &catch {
+                Some(catch) => client.with_catch(&**catch),
+                None => client,
+            };
             let verdict = client.run(proposal, director).await;
             drop(exposed);
             verdict

@@ -2,18 +2,25 @@
 
 use std::path::Path;
 
+use penstock_bucket::is_url;
 use penstock_engine::{Operation, Plan, Result, Strategy};
-use penstock_layout::Holding;
+use penstock_layout::{DiskSchema, Holding};
 
 use super::array::{ArrayCall, Memory};
+use super::choose::Matter;
 use super::session::Session;
 use super::settings::Method;
+use super::strategy::Choice;
 use super::write::check_write;
+use crate::formats::spread::is_template;
+
+/// An array on disk, by the most bytes of a block.
+type Disk = Box<dyn Fn(u64) -> Result<DiskSchema>>;
 
 impl Session {
     /// Explains in words and numbers what a write or read of `array` by `strategy` would do. If
     /// each rank names its own boxes or list, those of other ranks are unknown here and are left
-    /// out.
+    /// out. With a description of the machine it says what each strategy would take.
     ///
     /// # Errors
     /// When the schema does not fit, when the strategy cannot do it, or when the store of a read is
@@ -23,38 +30,57 @@ impl Session {
         path: &Path,
         array: &ArrayCall,
         operation: Operation,
-        strategy: Option<Strategy>,
+        strategy: Option<Choice>,
     ) -> Result<String> {
         let method = Method::by(strategy.unwrap_or(self.settings().options.strategy));
         let rank = self.my_rank()?;
         let boxes = array.own_boxes().map(|own| (rank, own));
         let boxes = boxes.into_iter().collect();
         let holders = array.holders(operation, boxes, self.clients())?;
-        let block_bytes = self.settings().options.block_bytes;
-        let (disk, target) = match operation {
+        let mut is_known = !is_url(path) && !is_template(path);
+        let (disk, target): (Disk, _) = match operation {
             Operation::Write => {
                 let stored = array.stored_schema(&holders)?;
-                (stored.disk_schema(block_bytes)?, None)
+                is_known &= stored.disk.writes_parts();
+                (Box::new(move |bytes| stored.disk_schema(bytes)), None)
             }
             Operation::Read if self.party().stands => {
                 let stored = self.describe(path, Some(&array.schema.name))?;
-                (stored.disk_schema(block_bytes)?, None)
+                (Box::new(move |bytes| stored.disk_schema(bytes)), None)
             }
             Operation::Read => {
                 let stored = array.open_stored(path)?;
+                is_known &= stored.schema().disk.writes_parts();
                 let target = stored.target().clone();
-                (stored.disk_schema(block_bytes)?, Some(target))
+                (
+                    Box::new(move |bytes| stored.disk_schema(bytes)),
+                    Some(target),
+                )
             }
         };
-        if operation == Operation::Write {
-            check_write(&method.strategy, array, &holders, &disk)?;
-        }
-        let request = self
-            .settings()
-            .request(operation, method, holders, disk, target)?;
+        let fits = |strategy: &Strategy, disk: &DiskSchema| match operation {
+            Operation::Write => check_write(strategy, array, &holders, disk),
+            Operation::Read => Ok(()),
+        };
+        let matter = Matter {
+            operation,
+            method,
+            holders: &holders,
+            disk: &disk,
+            fits: &fits,
+            is_known,
+        };
+        let chooser = &self.desk().chooser;
+        let chosen = chooser.choose(self.settings(), &matter)?;
+        let table = chooser.table(self.settings(), &matter, &chosen)?;
+        let disk = disk(chosen.block_bytes)?;
+        fits(&chosen.way.strategy, &disk)?;
+        let request =
+            self.settings()
+                .request(operation, chosen.way, holders.clone(), disk, target)?;
         let nothing = Holding::default();
         let list = array.own_list().map_or(&nothing, |list| list.holding());
-        let mut text = Plan::new(&request, self.party(), (rank, list)).explain();
+        let mut text = Plan::new(&request, self.party(), (rank, list)).explain() + &table;
         let what = match array.memory {
             Memory::Distribution { .. } => return Ok(text),
             Memory::List { .. } => "lists",

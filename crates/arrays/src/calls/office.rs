@@ -21,7 +21,7 @@ use penstock_engine::{
     Decision, Director, Error, Kind, Machine, NodeId, Opening, Party, PartyId, RankParts, Result,
     Strategy, Tally, Traffic,
 };
-use penstock_machines::{DeviceId, Medium, Node, Opener};
+use penstock_machines::{BlockSieve, DeviceId, Medium, Node, Opener};
 use penstock_net::shared::Shared;
 
 use super::ask::Ask;
@@ -35,11 +35,12 @@ use super::read::ReadErrand;
 use super::restart::FindErrand;
 use super::save::SaveErrand;
 use super::settings::{BACKGROUND_BYTES, SessionOptions, Settings, heard_target};
+use super::sifted::SiftErrand;
 use super::write::WriteErrand;
 use crate::formats::spread::of_server;
 use crate::fs::user::{User, UserMedium};
 use crate::json::AsText;
-use crate::{Target, groups};
+use crate::{Target, groups, sieve};
 
 /// The most bytes of a block that a session may ask for.
 const BLOCK_BYTES_MAX: u64 = 1 << 30;
@@ -252,6 +253,7 @@ impl Guest {
         let mut errand = match topic {
             Topic::Write => heard::<WriteErrand>(&errand),
             Topic::Read | Topic::Restart => heard::<ReadErrand>(&errand),
+            Topic::Select | Topic::Reduce => heard::<SiftErrand>(&errand),
             Topic::Timestep | Topic::Checkpoint => heard::<SaveErrand>(&errand),
             Topic::FindCheckpoint => heard::<FindErrand>(&errand),
             Topic::Open => heard::<OpenErrand>(&errand),
@@ -438,6 +440,13 @@ impl Opener for StandingOpener {
         target.check_not_lent()?;
         let opened = user.act(|| open_target(&target.telling_positions(tells_positions), opening));
         Ok(Arc::new(UserMedium::new(opened?, user)))
+    }
+
+    fn sieve(&self, words: &[u8], opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        match target_of(opening) {
+            Some(read) => read.and_then(|_| sieve::heard(words)),
+            None => self.other.sieve(words, opening),
+        }
     }
 }
 

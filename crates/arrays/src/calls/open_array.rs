@@ -67,8 +67,8 @@ impl OpenArray {
     }
 
     /// The element type.
-    pub fn element(&self) -> ElementType {
-        self.description.element
+    pub fn element(&self) -> &ElementType {
+        &self.description.element
     }
 
     fn error(&self, operation: Operation, kind: Kind, cause: impl Into<String>) -> Error {
@@ -120,7 +120,7 @@ impl OpenArray {
             ));
         }
         if local.element != *element {
-            let (given, there) = (local.element, element);
+            let (given, there) = (&local.element, element);
             return wrong(format!(
                 "the memory is of {given}, and the array of {there}"
             ));
@@ -369,7 +369,7 @@ impl Errand for OpenErrand {
             let description = Description {
                 name: schema.name.clone(),
                 shape: schema.shape.clone(),
-                element: schema.element,
+                element: schema.element.clone(),
                 servers,
             };
             let file = OpenFile {
@@ -438,6 +438,7 @@ impl Director for TogetherDirector {
             sync: settings.options.sync,
             split: None,
             rest: Rest::Keep,
+            sifting: None,
         }]))
     }
 

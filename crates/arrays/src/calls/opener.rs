@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use penstock_engine::encoding::decode;
 use penstock_engine::{Access, Opening, Result};
-use penstock_machines::{DeviceId, Medium, Opener};
+use penstock_machines::{BlockSieve, DeviceId, Medium, Opener};
 
 use super::settings::SessionOptions;
 use crate::Target;
+use crate::sieve;
 use crate::testing::Faults;
 
 /// Opens stores on servers.
@@ -49,5 +50,9 @@ impl Opener for StoreOpener {
             Some(faults) => faults.around(medium, &target, &opening.disk),
             None => Ok(medium),
         }
+    }
+
+    fn sieve(&self, words: &[u8], _opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        sieve::heard(words)
     }
 }

@@ -4,18 +4,18 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_engine::{
-    Decision, Director, Operation, RankParts, Request, Result, Strategy, Tally, Traffic,
-};
+use penstock_engine::{Decision, Director, Operation, RankParts, Request, Result, Tally, Traffic};
 
 use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
+use super::choose::{Choosing, Matter};
 use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Outstanding, Report, Settings, SplitOptions, Subject};
+use super::strategy::Choice;
 use super::write::boxes_of;
 use crate::ArraySchema;
 use crate::formats::spread::of_server;
@@ -37,7 +37,7 @@ impl Session {
         path: &Path,
         array: ArrayCall,
         locals: Vec<LocalPart>,
-        strategy: Option<Strategy>,
+        strategy: Option<Choice>,
     ) -> Result<Report> {
         let strategy = strategy.unwrap_or(self.settings().options.strategy);
         self.flush_changed()?;
@@ -63,7 +63,7 @@ impl Session {
         Ok(CallArguments {
             ask: Ask::Read(TransferAsk {
                 path: path.into(),
-                strategy: method.strategy,
+                strategy: method.choice,
                 background: None,
                 array: array.ask(),
             }),
@@ -144,7 +144,11 @@ impl Errand for ReadErrand {
 
     fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         let settings = &desk.settings;
-        Box::new(ReadDirector::new(self.sources, settings, self.method))
+        let director = ReadDirector::new(self.sources, settings, self.method);
+        Box::new(ReadDirector {
+            choosing: Choosing::by(&desk.chooser),
+            ..director
+        })
     }
 }
 
@@ -153,6 +157,7 @@ pub(super) struct ReadDirector {
     sources: Vec<Source>,
     settings: Settings,
     method: Method,
+    choosing: Choosing,
     witnesses: Vec<Witness>,
 }
 
@@ -163,24 +168,45 @@ impl ReadDirector {
             sources,
             settings: settings.clone(),
             method,
+            choosing: Choosing::none(),
             witnesses: Vec::new(),
         }
     }
 
-    fn request(&self, source: &Source, boxes: RankRegions, witness: &Witness) -> Result<Request> {
-        let Settings {
-            options, clients, ..
-        } = &self.settings;
+    fn request(
+        &mut self,
+        source: &Source,
+        boxes: RankRegions,
+        witness: &Witness,
+    ) -> Result<Request> {
+        let Self {
+            settings,
+            method,
+            choosing,
+            ..
+        } = self;
         let Source {
             path,
             array,
             is_checkpoint,
         } = source;
-        let holders = array.holders(Operation::Read, boxes, *clients)?;
+        let holders = array.holders(Operation::Read, boxes, settings.clients)?;
         let stored = array.open_stored(path);
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
-        let mut disk = stored.disk_schema(options.block_bytes)?;
         let mut target = stored.target().clone();
+        let is_in_files = !target.is_in_bucket() && target.spread_over().is_none();
+        let (way, block_bytes) = choosing.choose(
+            settings,
+            &Matter {
+                operation: Operation::Read,
+                method: *method,
+                holders: &holders,
+                disk: &|block_bytes| stored.disk_schema(block_bytes),
+                fits: &|_, _| Ok(()),
+                is_known: is_in_files && stored.schema().disk.writes_parts(),
+            },
+        )?;
+        let mut disk = stored.disk_schema(block_bytes)?;
         if *is_checkpoint {
             // Checksums are of chunks as they were written.
             disk = whole_in_bucket(path, disk)?;
@@ -190,15 +216,14 @@ impl ReadDirector {
                 None => target,
             };
         }
-        self.settings
-            .request(Operation::Read, self.method, holders, disk, Some(target))
+        settings.request(Operation::Read, way, holders, disk, Some(target))
     }
 }
 
 impl Director for ReadDirector {
     fn prepare(&mut self, parts: RankParts) -> Result<Decision> {
         let mut requests = Vec::with_capacity(self.sources.len());
-        for (number, source) in self.sources.iter().enumerate() {
+        for (number, source) in std::mem::take(&mut self.sources).iter().enumerate() {
             let path = of_server(&source.path, 0);
             let witness = Witness::of(&path, &source.array.schema.name);
             requests.push(self.request(source, boxes_of(&parts, number), &witness)?);
@@ -209,6 +234,12 @@ impl Director for ReadDirector {
 
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         self.witnesses.iter().try_for_each(Witness::check)?;
-        outcome.map(|done| done.moved)
+        let done = outcome?;
+        self.choosing.ended();
+        Ok(done.moved)
+    }
+
+    fn words(&self) -> Vec<u8> {
+        self.choosing.words()
     }
 }

@@ -167,7 +167,7 @@ impl Session {
     ) -> Result<Outstanding> {
         let subject = Subject::of_group(&group.path);
         let options = SplitOptions {
-            strategy: Some(Strategy::default()),
+            strategy: Some(Strategy::default().into()),
             background,
         };
         let ask = |method| self.asked_to_save(group, locals, save, method);
@@ -535,9 +535,13 @@ impl Director for SaveDirector {
         let requests = parts.iter().map(|part| {
             let (holders, disk) = (part.holders.clone(), part.disk.clone());
             let target = Some(part.target.clone());
-            let request =
-                self.settings
-                    .request(Operation::Write, self.method, holders, disk, target)?;
+            let request = self.settings.request(
+                Operation::Write,
+                self.method.way(),
+                holders,
+                disk,
+                target,
+            )?;
             Ok(Request {
                 rest: part.rest.clone(),
                 ..request

@@ -15,7 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use penstock_engine::encoding::{decode, encode};
-use penstock_engine::{Error, FileId, Kind, Operation, Party, Proposal, Result, Verdict, Who};
+use penstock_engine::{
+    Catch, Error, FileId, Kind, Operation, Party, Proposal, Result, Verdict, Who,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -104,6 +106,7 @@ impl Session {
             proposal: Err(error.clone()),
             memories: Vec::new(),
             lists: Vec::new(),
+            catch: None,
             direct: Direction::of(Meet),
             in_background: false,
             keeps: None,
@@ -131,11 +134,14 @@ impl Session {
     pub fn end(&self, call: &Outstanding) -> Result<Report> {
         self.outstanding.borrow_mut().remove(&call.id);
         let verdict = self.finish(call.id)?;
+        let words = &verdict.answer;
+        let predicted = (!words.is_empty()).then(|| decode(words)).transpose()?;
         Ok(Report {
             bytes: call.bytes,
             seconds: (self.driver.now() - call.begun).as_secs_f64(),
             moved: verdict.moved,
             servers: self.servers(),
+            predicted,
         })
     }
 
@@ -323,6 +329,7 @@ impl Session {
             proposal,
             memories,
             lists,
+            catch: None,
             direct: asked.direction,
             in_background,
             keeps,
@@ -382,6 +389,45 @@ impl Session {
         }
     }
 
+    /// Runs a sifted read of an array to its end: `catch` takes what servers deliver to this rank.
+    ///
+    /// # Errors
+    /// The same on all ranks.
+    pub(super) fn sift(
+        &self,
+        ask: Ask,
+        array: &ArrayCall,
+        direction: Direction,
+        catch: Arc<dyn Catch>,
+    ) -> Result<Report> {
+        self.sweep();
+        let begun = self.driver.now();
+        let list = array.own_list().map(|list| list.holding().clone());
+        let proposal = array.check_held(self.clients()).map(|()| Proposal {
+            ask,
+            own_boxes: vec![array.own_boxes()],
+            own: Vec::new(),
+            complaint: None,
+        });
+        let id = self.start(CallStart {
+            proposal,
+            memories: Vec::new(),
+            lists: vec![list.unwrap_or_default()],
+            catch: Some(catch),
+            direct: direction,
+            in_background: false,
+            keeps: None,
+        })?;
+        let verdict = self.finish(id)?;
+        Ok(Report {
+            bytes: verdict.moved.delivered_bytes,
+            seconds: (self.driver.now() - begun).as_secs_f64(),
+            moved: verdict.moved,
+            servers: self.servers(),
+            predicted: None,
+        })
+    }
+
     /// Runs a call in which no elements move: the rank that directs decides something, and tells
     /// all ranks.
     ///
@@ -412,6 +458,7 @@ impl Session {
             proposal: Ok(proposal),
             memories: Vec::new(),
             lists: Vec::new(),
+            catch: None,
             direct: direction,
             in_background: false,
             keeps: None,
@@ -460,6 +507,7 @@ impl Session {
             proposal,
             memories: start.memories,
             lists: start.lists,
+            catch: start.catch,
             direct,
             in_background: start.in_background,
             keeps: start.keeps,

@@ -13,6 +13,8 @@ use penstock_engine::{
 use penstock_layout::{Assignment, DiskSchema};
 use serde::{Deserialize, Serialize};
 
+use super::forecast::Forecast;
+use super::strategy::Choice;
 use crate::fs::user::User;
 use crate::testing::Faults;
 use crate::{DirectIo, Target};
@@ -34,7 +36,10 @@ pub struct SessionOptions {
     /// The most bytes of a block where the store leaves a choice.
     pub block_bytes: u64,
     /// The strategy of calls that name none.
-    pub strategy: Strategy,
+    pub strategy: Choice,
+    /// The file that describes this machine, as `penstock calibrate` writes it; the node that
+    /// directs reads it. With it calls are predicted.
+    pub machine: Option<PathBuf>,
     /// The most bytes that a server, or a rank that moves blocks itself, may have in buffers while
     /// disks work in the background.
     pub background_bytes: u64,
@@ -61,6 +66,28 @@ pub const BACKGROUND_BYTES: u64 = 1 << 30;
 /// node.
 pub const CACHE_BYTES: u64 = 64 << 20;
 
+/// The variable of the environment that names the description of this machine.
+const MACHINE: &str = "PENSTOCK_MACHINE";
+
+impl SessionOptions {
+    /// The options with the description of this machine: the one that is given, or else the one
+    /// that the environment names. With one, and without a choice of a strategy, the model chooses.
+    #[must_use]
+    pub fn on_machine(self, given: Option<PathBuf>, choice: Option<Choice>) -> Self {
+        let named = || std::env::var_os(MACHINE).filter(|path| !path.is_empty());
+        let machine = given.or_else(|| named().map(PathBuf::from));
+        let usual = match machine {
+            Some(_) => Choice::Auto,
+            None => self.strategy,
+        };
+        Self {
+            strategy: choice.unwrap_or(usual),
+            machine,
+            ..self
+        }
+    }
+}
+
 impl Default for SessionOptions {
     fn default() -> Self {
         Self {
@@ -68,7 +95,8 @@ impl Default for SessionOptions {
             dedicated: false,
             sync: true,
             block_bytes: BLOCK_BYTES,
-            strategy: Strategy::default(),
+            strategy: Choice::By(Strategy::default()),
+            machine: None,
             background_bytes: BACKGROUND_BYTES,
             cache_bytes: CACHE_BYTES,
             direct: DirectIo::ColdReads,
@@ -124,32 +152,55 @@ impl Background {
 /// The options of one split collective.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SplitOptions {
-    /// The strategy; `None` takes the session's.
-    pub strategy: Option<Strategy>,
+    /// The strategy; `None` takes the session's. A split collective is not chosen for: `auto` is
+    /// disk-directed.
+    pub strategy: Option<Choice>,
     /// The part in the background; [`Session::begin_write`](super::Session::begin_write) says what
     /// `None` chooses.
     pub background: Option<Background>,
 }
 
-/// The way in which a call is met.
+/// The way in which a call is to be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Method {
-    pub strategy: Strategy,
+    pub choice: Choice,
     /// Whether the disks are to work while the clients compute.
     pub is_split: bool,
 }
 
 impl Method {
-    /// A method that uses `strategy` at once.
-    pub fn by(strategy: Strategy) -> Self {
+    /// A method that uses `choice` at once.
+    pub fn by(choice: Choice) -> Self {
         let is_split = false;
-        Self { strategy, is_split }
+        Self { choice, is_split }
     }
 
     /// A method that is disk-directed, at once.
     pub fn disk_directed() -> Self {
-        Self::by(Strategy::default())
+        Self::by(Choice::By(Strategy::default()))
     }
+
+    /// The way without a choice: `auto` is disk-directed.
+    pub(super) fn way(self) -> Way {
+        Way {
+            strategy: match self.choice {
+                Choice::Auto => Strategy::default(),
+                Choice::By(strategy) => strategy,
+            },
+            is_split: self.is_split,
+            servers: None,
+        }
+    }
+}
+
+/// The way in which a call is carried out.
+#[derive(Debug, Clone, Copy)]
+pub struct Way {
+    pub strategy: Strategy,
+    /// Whether the disks are to work while the clients compute.
+    pub is_split: bool,
+    /// The number of servers that take part, if it is not the usual one.
+    pub servers: Option<usize>,
 }
 
 /// The settings that all calls of a session have in common.
@@ -214,6 +265,16 @@ impl Settings {
         target.with_direct(direct).with_sync(sync)
     }
 
+    /// The number of hosts.
+    pub(super) fn hosts(&self) -> usize {
+        self.hosts
+    }
+
+    /// Whether the model knows the sessions of this kind: servers are on the hosts of the ranks.
+    pub(super) fn is_weighed(&self) -> bool {
+        (!self.options.dedicated || self.hosts == 1) && self.user.is_none()
+    }
+
     /// The target of an array that servers keep open, encoded, and the number of servers. What such
     /// an array has read from the disk may be wanted again: by itself no read goes around the page
     /// cache.
@@ -241,12 +302,14 @@ impl Settings {
     pub fn request(
         &self,
         operation: Operation,
-        method: Method,
+        way: Way,
         holders: Holders,
         disk: DiskSchema,
         target: Option<Target>,
     ) -> Result<Request> {
-        let Method { strategy, is_split } = method;
+        let Way {
+            strategy, is_split, ..
+        } = way;
         let strategy = match target.as_ref().is_some_and(Target::is_in_bucket) {
             true => strategy_of_bucket(strategy, &disk)?,
             false => strategy,
@@ -261,7 +324,7 @@ impl Settings {
         if let (Operation::Write, Some(target)) = (operation, &target) {
             target.check_servers(self.servers)?;
         }
-        let servers = match (operation, spread_over) {
+        let usual = match (operation, spread_over) {
             // Each server writes the part on its disk, and reads it if there are as many servers.
             (_, Some(of)) => of.min(self.servers),
             // Linux lets one process at a time write to a file, and the others wait awake. So one
@@ -273,6 +336,10 @@ impl Settings {
                 self.hosts.min(self.servers)
             }
             _ => self.servers,
+        };
+        let servers = match (spread_over, way.servers) {
+            (None, Some(chosen)) => chosen.min(self.servers),
+            _ => usual,
         };
         let target = target.map_or(Ok(Vec::new()), |target| self.told(target));
         Ok(Request {
@@ -286,6 +353,7 @@ impl Settings {
             split: is_split.then_some(Split { buffer_bytes_max }),
             file: None,
             rest: Rest::Fill(Vec::new()),
+            sifting: None,
         })
     }
 }
@@ -322,6 +390,9 @@ pub struct Report {
     /// The traffic of all servers together.
     pub moved: Traffic,
     pub servers: usize,
+    /// What the call was predicted to take, if the session has the description of its machine, and
+    /// the model knows calls of this kind.
+    pub predicted: Option<Forecast>,
 }
 
 /// The subject of a split collective.

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use penstock_bucket::is_url;
 use penstock_engine::{
     Decision, Director, Error, Holders, Kind, Operation, RankPart, RankParts, Request, Rest,
     Result, Strategy, Tally, Traffic, independent,
@@ -13,10 +14,12 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
+use super::choose::{Choosing, Matter};
 use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
+use super::strategy::Choice;
 use crate::formats::spread::is_template;
 use crate::formats::whole_in_bucket;
 use crate::{ArraySchema, Keys, Leftover, Pending, Storage, StoredArray, json};
@@ -35,7 +38,7 @@ impl Session {
         path: &Path,
         array: ArrayCall,
         locals: Vec<LocalPart>,
-        strategy: Option<Strategy>,
+        strategy: Option<Choice>,
     ) -> Result<Report> {
         let strategy = strategy.unwrap_or(self.settings().options.strategy);
         let method = Method::by(strategy);
@@ -57,7 +60,7 @@ impl Session {
         Ok(CallArguments {
             ask: Ask::Write(TransferAsk {
                 path: path.into(),
-                strategy: method.strategy,
+                strategy: method.choice,
                 background: None,
                 array: array.ask(),
             }),
@@ -124,8 +127,8 @@ impl Session {
     /// The method of a split collective, and its part in the background.
     fn check_split(&self, split: SplitOptions) -> Result<(Method, Background)> {
         let options = &self.settings().options;
-        let strategy = split.strategy.unwrap_or(options.strategy);
-        let is_caching = matches!(strategy, Strategy::Caching(_));
+        let choice = split.strategy.unwrap_or(options.strategy);
+        let is_caching = matches!(choice, Choice::By(Strategy::Caching(_)));
         let usual = match options.dedicated || self.party().stands || is_caching {
             true => Background::All,
             false => Background::Disk,
@@ -143,8 +146,13 @@ impl Session {
                  MPI_THREAD_MULTIPLE, or use background=\"disk\"",
             ));
         }
+        // What goes on beside a computation is left to the servers, whatever the model says.
+        let choice = match (choice, background) {
+            (Choice::Auto, Background::All | Background::Disk) => Choice::By(Strategy::default()),
+            _ => choice,
+        };
         let is_split = background == Background::Disk;
-        Ok((Method { strategy, is_split }, background))
+        Ok((Method { choice, is_split }, background))
     }
 }
 
@@ -241,11 +249,10 @@ impl Errand for WriteErrand {
     }
 
     fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
-        let settings = &desk.settings;
         Box::new(WriteDirector::new(
             &self.path,
             &self.array,
-            settings,
+            desk,
             self.method,
         ))
     }
@@ -257,6 +264,7 @@ struct WriteDirector {
     array: ArrayCall,
     settings: Settings,
     method: Method,
+    choosing: Choosing,
     pending: Option<Pending>,
     /// The leftover of the write, which is dropped when all ranks have heard the verdict.
     committed: Option<Leftover>,
@@ -264,12 +272,13 @@ struct WriteDirector {
 
 impl WriteDirector {
     /// Creates the director of a write of `array` to `path`.
-    fn new(path: &Path, array: &ArrayCall, settings: &Settings, method: Method) -> Self {
+    fn new(path: &Path, array: &ArrayCall, desk: &Arc<Desk>, method: Method) -> Self {
         Self {
             path: path.to_path_buf(),
             array: array.clone(),
-            settings: settings.clone(),
+            settings: desk.settings.clone(),
             method,
+            choosing: Choosing::by(&desk.chooser),
             pending: None,
             committed: None,
         }
@@ -298,10 +307,10 @@ impl WriteDirector {
     }
 
     /// Makes the pending write of a new array.
-    fn create(&self, holders: &Holders) -> Result<Pending> {
+    fn create(&self, strategy: &Strategy, holders: &Holders) -> Result<Pending> {
         let schema = self.array.stored_schema(holders)?;
         if is_template(&self.path) {
-            if !matches!(self.method.strategy, Strategy::DiskDirected(_)) {
+            if !matches!(strategy, Strategy::DiskDirected(_)) {
                 let cause = "what is spread over servers is disk-directed";
                 let error = Error::new(Kind::Unsupported, "writing", cause);
                 return Err(error.at(&self.path));
@@ -335,31 +344,42 @@ pub(super) fn rest_of_new(schema: &ArraySchema) -> Rest {
 
 impl Director for WriteDirector {
     fn prepare(&mut self, parts: RankParts) -> Result<Decision> {
-        let Settings {
-            options, clients, ..
-        } = &self.settings;
         let boxes = boxes_of(&parts, 0);
-        let holders = self.array.holders(Operation::Write, boxes, *clients)?;
+        let clients = self.settings.clients;
+        let holders = self.array.holders(Operation::Write, boxes, clients)?;
         let stored = self.stored()?;
-        let disk = match &stored {
-            Some(stored) => stored.disk_schema(options.block_bytes)?,
-            None => {
-                let schema = self.array.stored_schema(&holders)?;
-                schema.disk_schema(options.block_bytes)?
-            }
+        let schema = match &stored {
+            Some(stored) => stored.schema().clone(),
+            None => self.array.stored_schema(&holders)?,
         };
-        let disk = whole_in_bucket(&self.path, disk)?;
-        check_write(&self.method.strategy, &self.array, &holders, &disk)?;
+        let disk = |block_bytes| match &stored {
+            Some(stored) => stored.disk_schema(block_bytes),
+            None => schema.disk_schema(block_bytes),
+        };
+        let (path, array) = (&self.path, &self.array);
+        let (way, block_bytes) = self.choosing.choose(
+            &self.settings,
+            &Matter {
+                operation: Operation::Write,
+                method: self.method,
+                holders: &holders,
+                disk: &disk,
+                fits: &|strategy, disk| check_write(strategy, array, &holders, disk),
+                is_known: !is_url(path) && !is_template(path) && schema.disk.writes_parts(),
+            },
+        )?;
+        let disk = whole_in_bucket(path, disk(block_bytes)?)?;
+        check_write(&way.strategy, array, &holders, &disk)?;
         let pending = match &stored {
             Some(stored) => Pending::change(&self.path, stored)?,
-            None => self.create(&holders)?,
+            None => self.create(&way.strategy, &holders)?,
         };
         let target = Some(pending.target().clone());
         self.pending = Some(pending);
         let rest = self.rest(stored.as_ref());
-        let request =
-            self.settings
-                .request(Operation::Write, self.method, holders, disk, target)?;
+        let request = self
+            .settings
+            .request(Operation::Write, way, holders, disk, target)?;
         Ok(Decision::Serve(vec![Request { rest, ..request }]))
     }
 
@@ -367,6 +387,11 @@ impl Director for WriteDirector {
         let pending = self.pending.take(); // dropped, it removes what was written
         let moved = outcome?.moved;
         self.committed = pending.map(Pending::commit).transpose()?;
+        self.choosing.ended();
         Ok(moved)
+    }
+
+    fn words(&self) -> Vec<u8> {
+        self.choosing.words()
     }
 }

@@ -16,7 +16,7 @@ use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
 
 use super::spread::SpreadArray;
-use crate::dtype::{self, ByteOrder, ElementType};
+use crate::dtype::StoredElement;
 use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, Open, lock, make_missing};
 use crate::fs::ops;
@@ -34,8 +34,7 @@ pub(crate) struct Location {
     pub(crate) stem: PathBuf,
     /// The number of parts in each dimension.
     pub(crate) mesh: Vec<u64>,
-    pub(crate) element: ElementType,
-    pub(crate) order: ByteOrder,
+    pub(crate) element: StoredElement,
     /// The `stem` of the array that is changed; its parts stay as they are.
     pub(crate) base: Option<PathBuf>,
     /// The spread of the parts over servers, if they are not in one directory.
@@ -93,11 +92,6 @@ impl Location {
             schema,
             (Access::Update, way),
         )))
-    }
-
-    /// The number of bytes that are reversed together between a file and memory.
-    fn swap_width(&self) -> usize {
-        self.element.swap_width_from(self.order)
     }
 
     /// The directory of the parts.
@@ -285,7 +279,7 @@ impl Medium for Parts {
     }
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
-        let data = dtype::swapped(data, self.files.swap_width());
+        let data = self.files.element.swapped(data);
         self.with(block.object, |file, path| {
             file.write_at(&data, block.offset + offset, path)
         })
@@ -295,7 +289,7 @@ impl Medium for Parts {
         self.with(block.object, |file, path| {
             file.read_at(data, block.offset + offset, path)
         })?;
-        dtype::swap(data, self.files.swap_width());
+        self.files.element.swap(data);
         Ok(())
     }
 

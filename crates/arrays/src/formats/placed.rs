@@ -25,7 +25,7 @@ use serde_json::Value;
 use super::room::{Notes, Place, Room};
 use super::zarr::{Coder, read_only, read_rows};
 use crate::codec::bytes_codec;
-use crate::dtype::{self, ByteOrder, ElementType};
+use crate::dtype::{ByteOrder, StoredElement};
 use crate::fill::Fill;
 use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, damaged, lock};
@@ -35,9 +35,8 @@ use crate::fs::ops;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Location {
     pub(crate) file: PathBuf,
-    pub(crate) element: ElementType,
-    /// The order of bytes in the file.
-    pub(crate) order: ByteOrder,
+    /// The element as the file has it, without padding.
+    pub(crate) element: StoredElement,
     pub(crate) fill: Fill,
     /// The codecs of Zarr through which elements go, in this order, behind `bytes`: JSON texts.
     pub(crate) codecs: Vec<String>,
@@ -144,9 +143,9 @@ impl Location {
             serde_json::from_str(codec).map_err(|e| damaged(&self.file, e))
         };
         let applied: Vec<Value> = applied.map(parsed).collect::<Result<_>>()?;
-        let bytes = bytes_codec(self.element, self.order);
+        let bytes = bytes_codec(self.element.element(), ByteOrder::NATIVE);
         let chain: Vec<Value> = std::iter::once(bytes).chain(applied).collect();
-        Coder::of_chain(&chain, self.element, &self.fill, schema.chunk())
+        Coder::of_chain(&chain, &self.element, &self.fill, schema.chunk())
             .map_err(|e| e.at(&self.file))
     }
 
@@ -191,10 +190,6 @@ struct Plain {
 }
 
 impl Plain {
-    fn swap_width(&self) -> usize {
-        self.location.element.swap_width_from(self.location.order)
-    }
-
     /// The place of a block; `None` if its chunk is not stored.
     fn place(&self, block: &Block) -> Option<u64> {
         let stored = self.location.place_in_file(&self.schema, block);
@@ -218,7 +213,7 @@ impl Plain {
         let bytes = self.schema.chunk_bytes(block.object);
         let place = room.place_or_take(block.object, bytes, |data| {
             self.location.fill(data);
-            dtype::swap(data, self.swap_width());
+            self.location.element.swap(data);
         })?;
         Ok(place.at + self.offset(block))
     }
@@ -248,7 +243,7 @@ impl Medium for Plain {
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         let path = &self.location.file;
         let place = self.place_or_take(block)?;
-        let data = dtype::swapped(data, self.swap_width());
+        let data = self.location.element.swapped(data);
         self.file.write_at(&data, place + offset, path)
     }
 
@@ -259,7 +254,7 @@ impl Medium for Plain {
         };
         let place = place.saturating_add(offset);
         self.file.read_at(data, place, &self.location.file)?;
-        dtype::swap(data, self.swap_width());
+        self.location.element.swap(data);
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::spread::{Spread, SpreadArray};
-use crate::dtype::{ByteOrder, ElementType};
+use crate::dtype::{ByteOrder, ElementType, StoredElement};
 use crate::fs::files::{damaged, read_if_there};
 use crate::json;
 use crate::schema::{ArraySchema, Format, Storage};
@@ -91,6 +91,11 @@ impl Sidecar {
                 ..self
             },
         }
+    }
+
+    /// An element as the file has it.
+    pub(crate) fn element(&self) -> StoredElement {
+        StoredElement::of(&self.array.element, self.byte_order)
     }
 
     /// The text of the sidecar.

@@ -32,6 +32,7 @@
 mod chunks;
 mod coder;
 pub mod consolidated;
+mod data_type;
 mod encoded;
 mod fletcher32;
 mod grid;

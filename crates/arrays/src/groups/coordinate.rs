@@ -75,7 +75,7 @@ impl Coordinate {
         // An empty array has a chunk of one element, which is not written.
         let chunk: Vec<u64> = self.shape.iter().map(|&n| n.max(1)).collect();
         let element = match &self.values {
-            Values::Elements(element, _) => *element,
+            Values::Elements(element, _) => element.clone(),
             Values::Strings(_) => ElementType::U1,
         };
         let disk = Storage::Chunks {

@@ -244,7 +244,7 @@ fn is_stored_as(stored: &ArraySchema, array: &ArrayDeclaration) -> bool {
     else {
         return false;
     };
-    let parsed = |words: &str| filters::parse(words, stored.element).ok();
+    let parsed = |words: &str| filters::parse(words, &stored.element).ok();
     let is_filtered_so = || parsed(stored_filters) == parsed(asked);
     (array.is_natural || there == chunk) && (!array.says_codec || is_filtered_so())
 }

@@ -119,7 +119,7 @@ impl Metadata {
                 .as_array()
                 .map(Vec::as_slice)
                 .unwrap_or_default();
-            crate::codec::Codec::of_zarr(codecs, array.schema.element)
+            crate::codec::Codec::of_zarr(codecs, &array.schema.element)
         };
         let shape = [&[0], array.schema.shape.as_slice()].concat();
         let shape = &shape[usize::from(array.is_ragged)..];

@@ -17,7 +17,7 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Order, exact};
 
 use super::witness::Witness;
-use crate::dtype::{ByteOrder, ElementType};
+use crate::dtype::{ByteOrder, ElementType, StoredElement};
 use crate::formats::hdf5;
 use crate::formats::parts::part_path;
 use crate::formats::sidecar::{self, Sidecar};
@@ -141,13 +141,17 @@ impl StoredArray {
     /// # Errors
     /// [`Kind::Damaged`] when the file has another length than such an array; [`Kind::Schema`] when
     /// the length fits, but the sidecar has another shape or element type.
-    pub fn open_raw(path: &Path, shape: &[u64], element: ElementType) -> Result<Self> {
+    pub fn open_raw(path: &Path, shape: &[u64], element: &ElementType) -> Result<Self> {
         let path = absolute(path)?;
-        let schema = ArraySchema::new(&stem(&path), shape, element, raw());
+        let schema = ArraySchema::new(&stem(&path), shape, element.clone(), raw());
         let stored = Self::flat_file(
             path.clone(),
             schema,
-            (0, ByteOrder::NATIVE, Order::RowMajor),
+            (
+                0,
+                StoredElement::of(element, ByteOrder::NATIVE),
+                Order::RowMajor,
+            ),
             true,
         )?;
         let sidecar = sidecar::beside(&path);
@@ -156,8 +160,8 @@ impl StoredArray {
         };
         let beside = beside.of_file(&path);
         let there = &beside.array;
-        if there.shape == shape && there.element == element {
-            let flat = (0, beside.byte_order, Order::RowMajor);
+        if there.shape == shape && there.element == *element {
+            let flat = (0, beside.element(), Order::RowMajor);
             return Self::flat_file(path, beside.array, flat, true);
         }
         let bytes = |schema: &ArraySchema| schema.disk_schema(1).map(|disk| disk.bytes()).ok();
@@ -210,18 +214,18 @@ impl StoredArray {
     fn flat_file(
         path: PathBuf,
         schema: ArraySchema,
-        (header_bytes, order, layout): (u64, ByteOrder, Order),
+        (header_bytes, element, layout): (u64, StoredElement, Order),
         exactly: bool,
     ) -> Result<Self> {
-        let (shape, width) = (&schema.shape, schema.element.width());
+        let (shape, width) = (&schema.shape, element.width());
         let bytes = DiskSchema::flat(shape, width, layout, 1)
             .map_err(|e| damaged(&path, e))?
             .bytes();
-        let expected = header_bytes + bytes;
+        let expected = header_bytes.saturating_add(bytes);
         let meta = std::fs::metadata(&path).map_err(|e| Error::io(&e, "opening", &path))?;
         let length = meta.len();
         if !meta.is_file() || length < expected || (exactly && length != expected) {
-            let element = schema.element;
+            let element = &schema.element;
             let cause =
                 format!("it has {length} bytes; {element} of shape {shape:?} takes {expected}");
             return Err(damaged(&path, cause));
@@ -229,8 +233,7 @@ impl StoredArray {
         let location = flat::Location {
             file: path,
             header_bytes,
-            element: schema.element,
-            order,
+            element,
         };
         Ok(Self {
             schema,
@@ -321,7 +324,7 @@ fn open_file(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     let sidecar = Sidecar::read(&sidecar_path).map(|found| found.map(|s| s.of_file(path)));
     if let Ok(Some(sidecar)) = &sidecar {
         let schema = sidecar.array.clone();
-        let flat = (0, sidecar.byte_order, Order::RowMajor);
+        let flat = (0, sidecar.element(), Order::RowMajor);
         let is_raw = schema.disk == raw();
         let stored = StoredArray::flat_file(path.to_path_buf(), schema, flat, true);
         // A sidecar that does not fit may be left from a raw file since replaced by another.
@@ -384,7 +387,7 @@ fn open_npy(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     let disk = Storage::RowMajor {
         format: Format::Npy,
     };
-    let schema = ArraySchema::new(&name, &header.shape, header.element, disk);
+    let schema = ArraySchema::new(&name, &header.shape, header.element.element().clone(), disk);
     let layout = if header.fortran {
         Order::ColumnMajor
     } else {
@@ -393,7 +396,7 @@ fn open_npy(path: &Path, name: Option<&str>) -> Result<StoredArray> {
     StoredArray::flat_file(
         path.to_path_buf(),
         schema,
-        (range.end as u64, header.order, layout),
+        (range.end as u64, header.element, layout),
         false,
     )
 }
@@ -506,6 +509,7 @@ fn open_array(node: &Node, name: &str, length: Option<u64>) -> Result<StoredArra
 }
 
 fn open_parts(path: &Path, sidecar: Sidecar) -> Result<StoredArray> {
+    let element = sidecar.element();
     let (schema, spread) = (sidecar.array, sidecar.spread);
     let schema_file = path.join("schema.json");
     let Storage::Parts(dists, mesh) = &schema.disk else {
@@ -529,12 +533,10 @@ fn open_parts(path: &Path, sidecar: Sidecar) -> Result<StoredArray> {
             Err(error) => return Err(damaged(&part, format!("a part is missing: {error}"))),
         }
     }
-    let (element, order) = (schema.element, sidecar.byte_order);
     let location = parts::Location {
         stem,
         mesh,
         element,
-        order,
         base: None,
         spread: spread.map(|spread| SpreadArray::new(&schema.name, spread)),
     };

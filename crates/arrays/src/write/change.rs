@@ -32,7 +32,7 @@ use super::part::ChangedDataset;
 use super::pending::Pending;
 use super::place::Place;
 use crate::ArraySchema;
-use crate::dtype::ByteOrder;
+use crate::dtype::StoredElement;
 use crate::formats::references::only_read;
 use crate::formats::sidecar::Sidecar;
 use crate::formats::spread::{SpreadArray, of_server};
@@ -76,7 +76,7 @@ fn change_dataset(stored: &StoredArray) -> Result<Pending> {
 }
 
 fn change_file(path: &Path, location: &flat::Location) -> Result<Pending> {
-    check_order(location.order, location.element.width(), &location.file)?;
+    check_order(&location.element, &location.file)?;
     let place = Place::ChangedFile {
         path: resolve(path)?,
     };
@@ -95,7 +95,7 @@ fn change_file(path: &Path, location: &flat::Location) -> Result<Pending> {
 }
 
 fn change_parts(path: &Path, schema: &ArraySchema, location: &parts::Location) -> Result<Pending> {
-    check_order(location.order, location.element.width(), &location.stem)?;
+    check_order(&location.element, &location.stem)?;
     let path = resolve(path)?;
     let temporary = Temporary::create(&path, None, &path)?;
     let directory = temporary.data();
@@ -199,10 +199,13 @@ fn change_chunks(location: &zarr::Location) -> Result<Pending> {
     ))
 }
 
-fn check_order(order: ByteOrder, width: u64, path: &Path) -> Result<()> {
-    if order == ByteOrder::NATIVE || width == 1 {
+fn check_order(element: &StoredElement, path: &Path) -> Result<()> {
+    if element.is_as_in_memory() {
         return Ok(());
     }
-    let cause = "its elements are in the other byte order: copy the array first";
+    let cause = match element.has_padding() {
+        true => "its records have padding: copy the array first",
+        false => "its elements are in the other byte order: copy the array first",
+    };
     Err(Error::new(Kind::Unsupported, "writing", cause).at(path))
 }

@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::checks::{check_file, check_not_in_checkpoints, resolve};
 use super::locked::{LockedFile, recover};
-use crate::dtype::{ByteOrder, ElementType};
+use crate::dtype::{ByteOrder, ElementType, StoredElement};
 use crate::formats::hdf5::journal::Journal;
 use crate::formats::hdf5::mark::check_not_saved;
 use crate::formats::hdf5::{attributes, describe, filters, name};
@@ -242,10 +242,9 @@ impl FilePlace {
             let schema = &of.schema;
             Form::Placed(placed::Location {
                 file: path.clone(),
-                element: schema.element,
-                order: ByteOrder::NATIVE,
+                element: StoredElement::of(&schema.element, ByteOrder::NATIVE),
                 fill: schema.fill.clone(),
-                codecs: filters::codecs(&array.filters, schema.element).unwrap_or_default(),
+                codecs: filters::codecs(&array.filters, &schema.element).unwrap_or_default(),
                 places: match array.start {
                     Some(start) => placed::Places::Run(start),
                     None => placed::Places::New(self.notes(temporary, number), Vec::new()),
@@ -423,11 +422,11 @@ impl NewArray {
                 "NetCDF has no floating-point numbers of two bytes, and its programs fail on them";
             return Err(named(Error::new(Kind::Unsupported, "writing", cause)));
         }
-        let filters = filters::parse(words, schema.element)?;
+        let filters = filters::parse(words, &schema.element)?;
         filters::check_writable(&filters).map_err(named)?;
         let mut new = Self {
             disk: schema.disk_schema(1)?,
-            attributes: attributes::of_array(&schema.attributes, schema.element, form)
+            attributes: attributes::of_array(&schema.attributes, &schema.element, form)
                 .map_err(named)?,
             filters,
             start: None,

@@ -20,7 +20,7 @@ use super::dataset::FilePlace;
 use super::drafted;
 use super::objects::ObjectsPlace;
 use super::place::{Place, SIDECAR};
-use crate::dtype::ByteOrder;
+use crate::dtype::{ByteOrder, StoredElement};
 use crate::formats::parts::part_path;
 use crate::formats::sidecar::Sidecar;
 use crate::formats::spread::{Spread, SpreadArray, of_server};
@@ -309,8 +309,7 @@ pub(super) fn lay_out(
             Ok(Form::Flat(flat::Location {
                 file: data,
                 header_bytes,
-                element: schema.element,
-                order: ByteOrder::NATIVE,
+                element: StoredElement::of(&schema.element, ByteOrder::NATIVE),
             }))
         }
         Storage::Hdf5 { .. } => {
@@ -326,8 +325,7 @@ pub(super) fn lay_out(
             Ok(Form::Parts(parts::Location {
                 stem: data.join(&schema.name),
                 mesh: part_mesh(dists, mesh),
-                element: schema.element,
-                order: ByteOrder::NATIVE,
+                element: StoredElement::of(&schema.element, ByteOrder::NATIVE),
                 base: None,
                 spread,
             }))
@@ -370,8 +368,7 @@ fn header_of(schema: &ArraySchema, format: Format) -> Vec<u8> {
         Format::Raw => Vec::new(),
         Format::Npy => Header {
             shape: schema.shape.clone(),
-            element: schema.element,
-            order: ByteOrder::NATIVE,
+            element: StoredElement::of(&schema.element, ByteOrder::NATIVE),
             fortran: false,
         }
         .encode(),

@@ -24,19 +24,26 @@ impl Chance {
         (z ^ (z >> 31)) % n.max(1)
     }
 
-    pub fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
-        values[self.below(values.len() as u64) as usize]
+    pub fn one_of<T: Clone>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len() as u64) as usize].clone()
     }
 }
 
-pub const ELEMENTS: [ElementType; 6] = [
-    ElementType::Bool,
-    ElementType::U1,
-    ElementType::F2,
-    ElementType::I4,
-    ElementType::F8,
-    ElementType::C16,
-];
+/// Elements of many widths: records of 12 and of 37 bytes among them.
+pub fn elements() -> Vec<ElementType> {
+    let words = [
+        "bool",
+        "u1",
+        "f2",
+        "i4",
+        "f8",
+        "c16",
+        "[('x', 'f8'), ('id', 'i4')]",
+        "[('a', 'u1'), ('p', [('c', 'c16'), ('n', 'i2')]), ('x', 'f8'), ('y', 'f8'), ('b', 'u2')]",
+    ];
+    let element = |word| ElementType::parse(word).unwrap().0;
+    words.map(element).to_vec()
+}
 
 /// A distribution of `shape` over at most `ranks`.
 pub fn distribution(chance: &mut Chance, shape: &[u64], ranks: u64) -> (Dists, Vec<u64>) {
@@ -120,6 +127,7 @@ pub fn memory(chance: &mut Chance, shape: &[u64], rank: u64, ranks: u64) -> Memo
         return Memory::List {
             own: list(shape, rank, ranks),
             is_region: false,
+            thinning: None,
         };
     }
     let (dists, mesh) = distribution(chance, shape, ranks);
@@ -185,15 +193,15 @@ fn listed(chance: &mut Chance, n: u64, unit: u64) -> Edges {
 }
 
 /// The value of byte `byte` of the element with the row-major number `element`. A Bool is 0 or 1.
-pub fn expected(element: u64, byte: u64, of: ElementType) -> u8 {
-    if of == ElementType::Bool {
+pub fn expected(element: u64, byte: u64, of: &ElementType) -> u8 {
+    if *of == ElementType::Bool {
         return (element % 3 == 1) as u8;
     }
     (element.wrapping_mul(31) + byte * 7 + 1) as u8
 }
 
 /// A fill value for elements of this type, or zero.
-pub fn fill(chance: &mut Chance, element: ElementType) -> Fill {
+pub fn fill(chance: &mut Chance, element: &ElementType) -> Fill {
     let byte = match element {
         ElementType::Bool => 1,
         _ => chance.below(256) as u8,
@@ -222,7 +230,7 @@ fn local_array(
     shape: Vec<u64>,
     is_filled: bool,
 ) -> (Vec<u8>, LocalPart) {
-    let element = call.schema.element;
+    let element = &call.schema.element;
     let width = element.width();
     let mut strides = vec![width as isize; shape.len()];
     for d in (1..shape.len()).rev() {
@@ -244,7 +252,7 @@ fn local_array(
     };
     let local = LocalPart {
         memory,
-        element,
+        element: element.clone(),
         is_writable: true,
     };
     (bytes, local)
@@ -372,6 +380,7 @@ pub fn owners(written: &ArrayCall, ranks: u64) -> Vec<Option<u64>> {
             Memory::List { is_region, .. } => Memory::List {
                 own: list(shape, rank, ranks),
                 is_region: *is_region,
+                thinning: None,
             },
             _ => Memory::Boxes {
                 own: boxes(shape, rank, ranks),
@@ -408,7 +417,7 @@ fn check_local(
     local: &[u64],
     held: &[bool],
 ) {
-    let element = call.schema.element;
+    let element = &call.schema.element;
     let fill = call.schema.fill.element(element);
     let width = element.width() as usize;
     let mut is_halo = vec![true; bytes.len() / width];

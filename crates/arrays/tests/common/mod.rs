@@ -71,6 +71,22 @@ pub fn forms() -> Vec<Storage> {
     disks
 }
 
+/// Records of 12, of 37 and of 300 bytes.
+pub fn records() -> impl Iterator<Item = ElementType> {
+    let many: Vec<String> = (0..25)
+        .map(|n| format!("('f{n}', [('x', 'f8'), ('n', 'u4')])"))
+        .collect();
+    let words = [
+        "[('x', 'f8'), ('id', 'i4')]".to_string(),
+        "[('a', 'u1'), ('p', [('c', 'c16'), ('n', 'i2')]), ('x', 'f8'), ('y', 'f8'), ('b', 'u2')]"
+            .to_string(),
+        format!("[{}]", many.join(", ")),
+    ];
+    words
+        .into_iter()
+        .map(|word| ElementType::parse(&word).unwrap().0)
+}
+
 pub fn schema(shape: &[u64], element: ElementType, disk: Storage) -> ArraySchema {
     ArraySchema::new("u", shape, element, disk)
 }

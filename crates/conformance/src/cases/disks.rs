@@ -51,6 +51,7 @@ fn request(operation: Operation, disk: &DiskSchema, servers: usize, target: &[u8
         split: None,
         file: None,
         rest: Rest::Keep,
+        sifting: None,
     }
 }
 

@@ -168,6 +168,7 @@ pub(super) async fn clock_and_work<B: Bench>(seat: Seat<B>) {
         Work::Copy(1000),
         Work::List(3),
         Work::Prepare(1000),
+        Work::Sift(1000),
         Work::Pack {
             bytes: 1000,
             stretches: 10,

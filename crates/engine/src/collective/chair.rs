@@ -13,11 +13,11 @@
 
 use std::pin::pin;
 
-use futures::future::{Either, LocalBoxFuture, select};
+use futures::future::{Either, LocalBoxFuture, join, select};
 
 use super::agreement::{Proposals, RankParts, Voice};
 use super::command::Command;
-use super::{Decision, Verdict};
+use super::{Decision, Verdict, sifted};
 use crate::address::{PartyId, Step};
 use crate::call::Call;
 use crate::encoding::encode;
@@ -196,7 +196,8 @@ impl<M: Machine> Chair<'_, M> {
     async fn serve(&self, requests: Vec<Request>, director: &mut dyn Delegate) -> Result<Outcome> {
         let split = requests.iter().any(|request| request.split.is_some());
         let is_handed_over = split && requests[0].operation == Operation::Write;
-        if split || lists::are_in(&requests) {
+        let is_sifted = sifted(&requests).is_some();
+        if split || lists::are_in(&requests) || is_sifted {
             self.tell(Step::Request, &requests).await;
         }
         let call = self.call.id;
@@ -204,6 +205,20 @@ impl<M: Machine> Chair<'_, M> {
         self.call
             .command(&Command::Serve { call, requests })
             .await?;
+        if is_sifted {
+            let none = Outcome::default();
+            let clients = self
+                .clients
+                .gather(Step::ClientsEnded, none, Outcome::merge);
+            // A client that has left does not say how its part has ended.
+            let clients = self.call.unless_lost(clients);
+            let (clients, served) = join(clients, self.call.hear_of_servers()).await;
+            let clients = match clients {
+                Ok(ended) => ended?.unwrap_or_default(), // this is the root
+                Err(loss) => Outcome::of(Err(loss)),
+            };
+            return Ok(clients.merge(served?));
+        }
         if !is_handed_over {
             return self.call.hear_of_servers().await;
         }

@@ -8,21 +8,22 @@ use penstock_layout::{Block, Holding};
 
 use super::agreement::{Ask, Proposal, Proposals, difference};
 use super::command::Command;
-use super::{Decision, Director, Verdict, clients_act, servers_act};
+use super::{Decision, Director, Verdict, clients_act, servers_act, sifted};
 use crate::address::Step;
 use crate::call::Call;
 use crate::encoding::encode;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Who};
 use crate::machine::{Machine, Operation};
 use crate::outcome::{Outcome, Traffic};
 use crate::party::Party;
 use crate::request::{Request, Rest};
+use crate::sieve::{Catch, Nothing};
 use crate::span;
 use crate::split::Latch;
 use crate::trace::{Empty, Instrument};
 use crate::tree::Tree;
 use crate::tuning::Strategy;
-use crate::{caching, independent, lists, two_phase};
+use crate::{caching, deal, deliveries, independent, lists, two_phase};
 
 /// The barrier at which all clients have handed over their parts of a split write.
 const HANDED_OVER: u32 = u32::MAX;
@@ -35,6 +36,7 @@ pub struct Client<'a, M: Machine> {
     handed_over: &'a Cell<bool>,
     lists: &'a [&'a Holding],
     errand: Option<Vec<u8>>,
+    catch: &'a dyn Catch,
 }
 
 /// The director of the rank that directs.
@@ -51,6 +53,7 @@ impl<'a, M: Machine> Client<'a, M> {
             handed_over,
             lists: &[],
             errand: None,
+            catch: &Nothing,
         }
     }
 
@@ -66,6 +69,12 @@ impl<'a, M: Machine> Client<'a, M> {
     #[must_use]
     pub fn with_errand(self, errand: Option<Vec<u8>>) -> Self {
         Self { errand, ..self }
+    }
+
+    /// Gives the client what takes the deliveries of a sifted read.
+    #[must_use]
+    pub fn with_catch(self, catch: &'a dyn Catch) -> Self {
+        Self { catch, ..self }
     }
 
     /// Runs the call to its verdict. The client gives its proposal, or its error; the client of
@@ -138,6 +147,7 @@ impl<'a, M: Machine> Client<'a, M> {
                 self.tell_servers(&requests).await?;
                 let hears = clients_act(&requests)
                     || lists::are_in(&requests)
+                    || sifted(&requests).is_some()
                     || requests.iter().any(|r| r.split.is_some());
                 return Ok(Either::Left(match hears {
                     true => self.tree.multicast(Step::Request, Some(requests)).await?,
@@ -149,7 +159,7 @@ impl<'a, M: Machine> Client<'a, M> {
                 self.call.command(&Command::Order { call, order }).await?;
                 let outcome = self.call.hear_of_servers().await?;
                 match director {
-                    Some(director) => conclude(*director, outcome).map(Verdict::of),
+                    Some(director) => conclude(*director, outcome),
                     None => Ok(Verdict::of(outcome.moved)), // rank 0 has a director
                 }
             }
@@ -202,6 +212,13 @@ impl<'a, M: Machine> Client<'a, M> {
             if lists::are_in(requests) {
                 self.give_lists_to_servers(requests).await?;
             }
+            if let Some(request) = sifted(requests) {
+                let taken = self.take(request).await.map(|()| Traffic::default());
+                let taken = taken.map_err(|error| error.by(Who::Rank(self.rank)));
+                let mine = self.call.blame(Outcome::of(taken)).await;
+                let ended = self.tree.gather(Step::ClientsEnded, mine, Outcome::merge);
+                all = ended.await?;
+            }
             if requests.iter().any(|request| request.split.is_some()) {
                 let handing_over = self.hear_of_hand_over(requests[0].operation);
                 let span = span!("wait", kind = "hand-over");
@@ -218,7 +235,7 @@ impl<'a, M: Machine> Client<'a, M> {
                     outcome = outcome.merge(self.call.hear_of_servers().await?);
                 }
                 outcome = self.call.blame(outcome).await;
-                Some(conclude(director, outcome).map(Verdict::of))
+                Some(conclude(director, outcome))
             }
             _ => None,
         };
@@ -232,6 +249,19 @@ impl<'a, M: Machine> Client<'a, M> {
         let server_of =
             |request: &Request, block: &Block| request.disk.server_of(block, request.servers);
         lists::send(&self.call, requests, self.lists, servers, server_of).await
+    }
+
+    /// Takes what servers deliver to this client, and deals it out if that is asked for.
+    async fn take(&self, request: &Request) -> Result<()> {
+        let taking = deliveries::take(&self.call, request, self.catch);
+        let taken = taking.instrument(span!("wait", kind = "deliveries")).await;
+        let count = taken.and_then(|()| self.catch.count());
+        match &request.sifting {
+            Some(sifting) if sifting.is_dealt => {
+                deal::deal(&self.call, (&self.tree, self.rank), self.catch, count).await
+            }
+            _ => count.map(drop),
+        }
     }
 
     /// Runs this client's part in moving the data, by the strategy of the request.
@@ -305,6 +335,7 @@ fn decide(agreed: Proposals, director: &mut MaybeDirector<'_>, party: &Party) ->
     }
 }
 
-fn conclude(director: &mut dyn Director, outcome: Outcome) -> Result<Traffic> {
-    director.conclude(outcome.tally())
+fn conclude(director: &mut dyn Director, outcome: Outcome) -> Result<Verdict> {
+    let moved = director.conclude(outcome.tally())?;
+    Ok(Verdict::with_words(moved, director.words()))
 }

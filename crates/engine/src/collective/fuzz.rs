@@ -71,6 +71,7 @@ fn requests() -> Vec<Request> {
         split: None,
         file: None,
         rest: Rest::Fill(vec![1; 8]),
+        sifting: None,
     });
     requests.collect()
 }

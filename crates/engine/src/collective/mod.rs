@@ -72,11 +72,19 @@ pub struct Verdict {
     pub is_closed: bool,
     /// The complaint of a rank when it closed.
     pub complaint: Option<Error>,
-    /// The director's answer, an encoded value, if nothing was moved.
+    /// The director's words, an encoded value: its answer, or what it tells of what was moved.
     pub answer: Vec<u8>,
 }
 
 impl Verdict {
+    /// The verdict on a call that has moved something, of which all ranks hear these words.
+    pub(crate) fn with_words(moved: Traffic, answer: Vec<u8>) -> Self {
+        Self {
+            answer,
+            ..Self::of(moved)
+        }
+    }
+
     /// The verdict on a call that has moved something.
     pub(crate) fn of(moved: Traffic) -> Self {
         Self {
@@ -89,10 +97,7 @@ impl Verdict {
 
     /// The verdict on a call in which nothing was moved: all ranks hear this answer.
     pub(crate) fn telling(answer: Vec<u8>) -> Self {
-        Self {
-            answer,
-            ..Self::of(Traffic::default())
-        }
+        Self::with_words(Traffic::default(), answer)
     }
 
     /// The verdict on the last call of a party.
@@ -118,6 +123,11 @@ pub trait Director {
     /// # Errors
     /// The servers' error, or the director's own.
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic>;
+
+    /// What all ranks hear of a call that was concluded, beside the traffic: an encoded value.
+    fn words(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// Whether clients have a part in moving data for the requests; letting servers get and put is
@@ -125,6 +135,11 @@ pub trait Director {
 fn clients_act(requests: &[Request]) -> bool {
     let act = |request: &Request| !matches!(request.strategy, Strategy::DiskDirected(_));
     requests.iter().any(act)
+}
+
+/// The request of a sifted read, in which clients take what servers deliver.
+fn sifted(requests: &[Request]) -> Option<&Request> {
+    requests.iter().find(|request| request.sifting.is_some())
 }
 
 /// Whether servers have a part in moving data for the requests.

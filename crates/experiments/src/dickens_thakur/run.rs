@@ -12,7 +12,7 @@ use penstock_engine::{Error, Kind, Machine, Operation, Request, Rest, Strategy};
 use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Order};
 use serde::Serialize;
 
-use crate::experiment::CollectiveRun;
+use penstock_sim::call::CollectiveRun;
 use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
@@ -130,6 +130,7 @@ impl Case {
             split: None,
             file: None,
             rest: Rest::Fill(Vec::new()),
+            sifting: None,
         })
     }
 
@@ -174,7 +175,7 @@ impl Case {
         let simulation = Simulation::new(&preset, &setup)?;
         let application = Rc::new(Application {
             run: Rc::new(CollectiveRun {
-                request,
+                requests: vec![request],
                 party: simulation.party().clone(),
                 is_collective: matches!(self.way, Way::Step(_)),
             }),

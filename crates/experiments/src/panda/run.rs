@@ -12,7 +12,7 @@ use penstock_layout::{DiskSchema, Dist, Distribution, Dists, LayoutError, Split}
 use serde::Serialize;
 
 use crate::MB;
-use crate::experiment::CollectiveRun;
+use penstock_sim::call::CollectiveRun;
 use penstock_sim::machine::Layout;
 use penstock_sim::machine::{Setup, SimNode, Simulation};
 use penstock_sim::preset::Preset;
@@ -122,6 +122,7 @@ impl Case {
             split: None,
             file: None,
             rest: Rest::Fill(Vec::new()),
+            sifting: None,
         }
     }
 
@@ -194,6 +195,7 @@ pub fn peak_mb_s(preset: &Preset, operation: Operation, file_mb: u64, trial: u64
         split: None,
         file: None,
         rest: Rest::Fill(Vec::new()),
+        sifting: None,
     };
     let simulation = simulation(&request, preset, (1, false), trial)?;
     let request = Rc::new(request);
@@ -268,7 +270,7 @@ fn run(
     let simulation = simulation(&request, preset, (clients, is_disk_free), trial)?;
     let application = Rc::new(Application {
         run: Rc::new(CollectiveRun {
-            request,
+            requests: vec![request],
             party: simulation.party().clone(),
             is_collective: true,
         }),

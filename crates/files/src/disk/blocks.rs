@@ -24,7 +24,7 @@ use penstock_engine::{Access, Error, Kind, Opening, Result};
 use penstock_layout::Block;
 use penstock_machines::disk::direct::{Direct, moved, refused};
 use penstock_machines::disk::extents::{Extents, is_raw};
-use penstock_machines::{DeviceId, Medium, Opener};
+use penstock_machines::{BlockSieve, DeviceId, Medium, Opener, no_sieve};
 use rustix::fs::Advice;
 
 /// Opens the disks of servers. An opening's target is the path of a block file or a raw device.
@@ -94,6 +94,10 @@ impl Opener for BlockOpener {
             direct,
             failed: OnceLock::new(),
         }))
+    }
+
+    fn sieve(&self, _words: &[u8], _opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        Err(no_sieve())
     }
 }
 

@@ -10,6 +10,7 @@ use penstock_layout::{Block, exact};
 use super::device::{Device, DeviceId, no_answer};
 use super::medium::Medium;
 use super::queue::Place;
+use super::sieve::BlockSieve;
 use crate::memory::buffer::Buffer;
 
 /// An opener opens the target of a request on a server.
@@ -27,6 +28,13 @@ pub trait Opener: Send + Sync {
     /// # Errors
     /// When the target is not there or does not allow the request's operation.
     fn open(&self, opening: &Opening, tells_positions: bool) -> Result<Arc<dyn Medium>>;
+
+    /// Makes the sieve of a sifted read of the target, whose words are
+    /// [`penstock_engine::Sifting::words`]. Called on the node's thread.
+    ///
+    /// # Errors
+    /// When the words make no sense; [`super::sieve::no_sieve`] where reads are not sifted.
+    fn sieve(&self, words: &[u8], opening: &Opening) -> Result<Box<dyn BlockSieve>>;
 }
 
 /// The medium, or the error of opening it, once the worker has tried.
@@ -235,6 +243,10 @@ mod tests {
 
         fn open(&self, _: &Opening, _: bool) -> Result<Arc<dyn Medium>> {
             (self.0)()
+        }
+
+        fn sieve(&self, _: &[u8], _: &Opening) -> Result<Box<dyn BlockSieve>> {
+            Err(super::super::sieve::no_sieve())
         }
     }
 

@@ -14,6 +14,7 @@ use super::Node;
 use super::packet::{Header, ParcelPlace};
 use super::transfers::Remote;
 use crate::disk::real::RealDisk;
+use crate::disk::sieve::RealSieve;
 use crate::links::Distance;
 use crate::memory::board::Posting;
 use crate::memory::buffer::Buffer;
@@ -27,6 +28,7 @@ impl Machine for Node {
     type Buffer = Buffer;
     type Parcel = Parcel;
     type File = RealDisk;
+    type Sieve = RealSieve;
 
     fn me(&self) -> NodeId {
         self.me
@@ -260,6 +262,10 @@ impl Machine for Node {
     async fn open(&self, opening: Opening) -> Result<RealDisk> {
         let device = self.device(&opening)?;
         Ok(RealDisk::open(device, self.opener.clone(), opening).await)
+    }
+
+    fn sieve(&self, words: &[u8], opening: &Opening) -> Result<RealSieve> {
+        self.opener.sieve(words, opening).map(RealSieve)
     }
 }
 

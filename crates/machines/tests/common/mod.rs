@@ -9,7 +9,7 @@ use penstock_conformance::{Form, Frame, Held, targets, truth};
 use penstock_engine::{Access, Error, Kind, Opening, Result};
 use penstock_layout::{Block, Share};
 use penstock_machines::disk::medium::no_parts;
-use penstock_machines::{ClientMemory, DeviceId, Medium, Opener};
+use penstock_machines::{BlockSieve, ClientMemory, DeviceId, Medium, Opener, no_sieve};
 
 /// A client's memory.
 pub struct Memory(Frame);
@@ -65,6 +65,10 @@ impl Opener for Stores {
             is_summed: target == targets::SUMMED,
             written: Mutex::default(),
         }))
+    }
+
+    fn sieve(&self, _words: &[u8], _opening: &Opening) -> Result<Box<dyn BlockSieve>> {
+        Err(no_sieve())
     }
 }
 

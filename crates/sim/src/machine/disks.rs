@@ -1,7 +1,7 @@
 //! The disks of the simulated machine: their queues, their costs, and their contents.
 
 use std::cell::{Cell, RefCell, RefMut};
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -9,12 +9,13 @@ use penstock_engine::queue::Queue;
 use penstock_engine::signal::Signal;
 use penstock_engine::tuning::QueueOrder;
 use penstock_engine::{Access, BlockFile, NodeId, Opening, Operation, Result};
-use penstock_layout::{Block, DiskSchema, exact};
+use penstock_layout::{Assignment, Block, DiskSchema, exact};
 
 use super::contents::{BlockName, Contents};
 use super::data::{Buffer, Parcel};
 use super::faults::DiskFaults;
-use super::turns::{Turns, turn_of};
+use super::hosts::Hosts;
+use super::turns::{Turn, Turns, turn_of};
 use super::world::World;
 use crate::disk::{Bus, Device, Phases};
 use crate::preset;
@@ -34,7 +35,8 @@ pub(crate) enum Places {
 pub(crate) struct Station {
     pub(crate) node: NodeId,
     pub(crate) server: usize,
-    pub(crate) device: RefCell<Device>,
+    /// The device, which stations of one host share if nodes share hosts.
+    pub(crate) device: Rc<RefCell<Device>>,
     pub(crate) bus: Rc<RefCell<Bus>>,
     pub(crate) places: Places,
     pub(crate) slot_sectors: u64,
@@ -57,6 +59,15 @@ pub(crate) struct Station {
     pub(crate) file_system: FileSystem,
     /// The turns of each node, if servers do one thing at a time.
     pub(super) turns: Option<Rc<[Turns]>>,
+    /// The processors of hosts, if nodes share them.
+    pub(super) hosts: Option<Rc<Hosts>>,
+    /// The turns of the worker of each node that has opened this disk, if nodes share hosts: a
+    /// node's worker makes one blocking call at a time.
+    pub(super) workers: RefCell<HashMap<NodeId, Rc<Turns>>>,
+    /// The turns of those who force bytes out to this device.
+    pub(super) flushes: Rc<Turns>,
+    /// The turns of writes to one file, of all stations of a host, if such writes take turns.
+    pub(super) writes: Rc<Turns>,
     /// Whether none of this takes any time.
     pub(crate) is_free: bool,
     pub(super) faults: DiskFaults,
@@ -71,6 +82,20 @@ impl Station {
             files.push(target.to_vec());
             files.len() - 1
         })
+    }
+
+    /// Spends the file system's own time, of the disk's worker or of a processor of its host.
+    pub(super) async fn in_file_system(&self, world: &Rc<World>, node: NodeId, span: Span) {
+        if span == Span::ZERO {
+            return;
+        }
+        let hosts = self.hosts.as_ref();
+        let Some(hosts) = hosts.filter(|_| self.file_system.takes_processor) else {
+            return world.sleep_until(world.now() + span).await;
+        };
+        let processor = hosts.processor_of_worker(node, self.server).await;
+        let span = processor.slowed(span);
+        world.sleep_until(world.now() + span).await;
     }
 
     /// The first sector of a slot of a file.
@@ -105,6 +130,13 @@ pub(crate) struct FileSystem {
     read_cluster_bytes: u64,
     read_ns_per_byte: f64,
     write_ns_per_byte: f64,
+    request: Span,
+    object_create: Span,
+    object_open: Span,
+    object_sync: Span,
+    sync_ns_per_byte: f64,
+    takes_processor: bool,
+    writes_take_turns: bool,
 }
 
 impl FileSystem {
@@ -116,6 +148,13 @@ impl FileSystem {
             read_cluster_bytes: given.read_cluster_bytes,
             read_ns_per_byte: given.read_ns_per_byte,
             write_ns_per_byte: given.write_ns_per_byte,
+            request: Span::from_us_f64(given.request_us),
+            object_create: Span::from_us_f64(given.object_create_us),
+            object_open: Span::from_us_f64(given.object_open_us),
+            object_sync: Span::from_us_f64(given.object_sync_us),
+            sync_ns_per_byte: given.sync_ns_per_byte,
+            takes_processor: given.takes_processor,
+            writes_take_turns: given.writes_take_turns,
         })
     }
 
@@ -128,7 +167,12 @@ impl FileSystem {
     }
 
     fn reading(&self, bytes: u64) -> Span {
-        Span::from_ns_f64(self.read_ns_per_byte * bytes as f64)
+        self.request + Span::from_ns_f64(self.read_ns_per_byte * bytes as f64)
+    }
+
+    /// The time to force out bytes that were written.
+    fn flushing(&self, bytes: u64) -> Span {
+        Span::from_ns_f64(self.sync_ns_per_byte * bytes as f64)
     }
 
     /// Cuts a stretch of bytes into the commands that read it.
@@ -143,7 +187,7 @@ impl FileSystem {
     }
 
     fn writing(&self, bytes: u64) -> Span {
-        Span::from_ns_f64(self.write_ns_per_byte * bytes as f64)
+        self.request + Span::from_ns_f64(self.write_ns_per_byte * bytes as f64)
     }
 }
 
@@ -196,6 +240,8 @@ pub(crate) fn station_queue(device: &Device, file_system: &FileSystem) -> Queue 
 /// A simulated disk is a station opened for one call.
 pub struct SimDisk {
     pub(crate) world: Rc<World>,
+    /// The node that has opened it.
+    pub(crate) opened_by: NodeId,
     pub(crate) station: Rc<Station>,
     /// The number of its file on the disk.
     pub(crate) file: usize,
@@ -205,6 +251,10 @@ pub struct SimDisk {
     /// The number of writes under way, and the signal that one has ended.
     pub(crate) writing: Cell<u32>,
     pub(crate) written: Signal,
+    /// The objects that were read or written.
+    pub(crate) objects: RefCell<HashSet<u64>>,
+    /// The bytes written since the last finish.
+    pub(crate) unsynced_bytes: Cell<u64>,
 }
 
 impl SimDisk {
@@ -370,6 +420,11 @@ impl BlockFile for SimDisk {
             }
         }
         if self.waits_for_media {
+            let objects = self.objects.borrow().len() as u64;
+            let bytes = self.unsynced_bytes.replace(0);
+            if bytes > 0 && !self.station.is_free {
+                self.force_out(objects, bytes).await;
+            }
             self.contents().sync(self.file);
         }
         Ok(())
@@ -384,8 +439,39 @@ impl SimDisk {
 
     /// Keeps the disk for the file system's own part of a request.
     async fn in_file_system(&self, span: Span) {
-        if span > Span::ZERO {
-            self.world.sleep_until(self.world.now() + span).await;
+        let station = &self.station;
+        station
+            .in_file_system(&self.world, self.opened_by, span)
+            .await;
+    }
+
+    /// The worker that makes this node's calls, if it has one that makes one after the other.
+    fn worker(&self) -> Option<Rc<Turns>> {
+        self.station.hosts.as_ref()?;
+        let mut workers = self.station.workers.borrow_mut();
+        Some(workers.entry(self.opened_by).or_default().clone())
+    }
+
+    /// Forces out what this file has written: its objects, and then its bytes, in turn with others
+    /// that write to the device.
+    async fn force_out(&self, objects: u64, bytes: u64) {
+        let file_system = &self.station.file_system;
+        for time in [
+            file_system.object_sync * objects,
+            file_system.flushing(bytes),
+        ] {
+            if time > Span::ZERO {
+                let _turn = self.station.flushes.turn().await;
+                self.world.sleep_until(self.world.now() + time).await;
+            }
+        }
+    }
+
+    /// The time to make or open the object of a block, if this file has not yet.
+    fn first_of(&self, block: &Block, time: Span) -> Span {
+        match self.objects.borrow_mut().insert(block.object) {
+            true => time,
+            false => Span::ZERO,
         }
     }
 
@@ -397,6 +483,8 @@ impl SimDisk {
             return Ok(());
         }
         let writing = Writing::new(self);
+        let worker = self.worker();
+        let working = next_turn(worker.as_deref()).await;
         let Station {
             device,
             queue,
@@ -409,6 +497,8 @@ impl SimDisk {
         let turn = queue.turn(self, block, std::future::ready(())).await;
         let call = turn_of(turns.as_deref(), self.station.node).await;
         let began = self.world.now();
+        let making = self.first_of(block, file_system.object_create);
+        self.in_file_system(making).await;
         self.world
             .interrupt(self.station.node, self.station.request, "disk")
             .await;
@@ -434,11 +524,20 @@ impl SimDisk {
         self.world
             .sleep_until(reported.reported_at.min(by_system))
             .await;
+        let is_shared = self.schema.assignment() == Assignment::Blocks && self.servers > 1;
+        let alone = match file_system.writes_take_turns && is_shared {
+            true => Some(self.station.writes.turn().await),
+            false => None,
+        };
         self.in_file_system(file_system.writing(bytes.end - bytes.start))
             .await;
+        drop(alone);
+        let unsynced = self.unsynced_bytes.get();
+        self.unsynced_bytes
+            .set(unsynced + (bytes.end - bytes.start));
         self.in_file_system(self.station.faults.slowness(self.world.now() - began))
             .await;
-        drop((call, turn));
+        drop((call, turn, working));
         self.count_block();
         drop(writing);
         Ok(())
@@ -458,10 +557,14 @@ impl SimDisk {
             turns,
             ..
         } = &*self.station;
+        let worker = self.worker();
+        let working = next_turn(worker.as_deref()).await;
         let slot = self.slot(block);
         let turn = queue.turn(self, block, std::future::ready(())).await;
         let call = turn_of(turns.as_deref(), self.station.node).await;
         let began = self.world.now();
+        let opening = self.first_of(block, file_system.object_open);
+        self.in_file_system(opening).await;
         for command in file_system.commands(&bytes) {
             let (lba, sectors) = self.sectors(slot, &command);
             self.world
@@ -478,9 +581,17 @@ impl SimDisk {
             .await;
         self.in_file_system(self.station.faults.slowness(self.world.now() - began))
             .await;
-        drop((call, turn));
+        drop((call, turn, working));
         self.count_block();
         Ok(())
+    }
+}
+
+/// Waits for the next turn, held until dropped, if there are turns.
+async fn next_turn(turns: Option<&Turns>) -> Option<Turn<'_>> {
+    match turns {
+        Some(turns) => Some(turns.turn().await),
+        None => None,
     }
 }
 

@@ -13,6 +13,8 @@
 //! | a memput or memget of many stretches | both | `batch.list_us`, `gather_us`, `scatter_us` a stretch |
 //! | a request to a disk | its I/O node | `disk_request_us` |
 //! | opening, reading and writing files | none: the disk waits | `file_system` |
+//! | the same, in a page cache | a processor of the host | `file_system`, if it `takes_processor` |
+//! | a memget or memput on one host | who moves | `host.copy_us`, `copy_ns_per_byte`, `stretch_ns` |
 //! | [`Work`] | the node's | `request_us`, `thread_us`, `lookup_us`, `copy_us`, `copy_ns_per_byte`, `entry_us`, `buffer_ns_per_byte` |
 //! | copies into and out of messages | the node's | `processors.byte_copy_ns_per_byte`, `kernel_copy_ns_per_byte`, `stretch_us` |
 //! | clients of the file system at a time | client; server | `sharing`: see that module |
@@ -24,11 +26,13 @@
 //! | `world` | the clock, the events, CPUs, ports and inboxes |
 //! | `prices` | the costs of software |
 //! | `sharing` | the costs of sharing a file system between clients |
+//! | `hosts` | the processors that nodes of one host share |
 //! | `turns` | one message, or one request to a disk, at a time, if calls block |
 //! | `hardware` | network, disks and places of blocks, from the preset |
 //! | `disks` | disks with their queues and buses |
 //! | `contents` | what blocks of disks hold, also after a crash |
 //! | `faults`, `losses` | what goes wrong, by seed; who is lost, and who knows it |
+//! | `sieve` | what servers let through of a sifted read |
 //! | `data` | memories, buffers and parcels, with real bytes or without |
 
 mod contents;
@@ -36,10 +40,12 @@ mod data;
 mod disks;
 mod faults;
 mod hardware;
+mod hosts;
 mod losses;
 mod prices;
 mod setup;
 mod sharing;
+mod sieve;
 mod simulation;
 mod turns;
 mod world;
@@ -65,11 +71,13 @@ pub use data::{Buffer, Memory, Parcel};
 pub use disks::SimDisk;
 pub use faults::{DiskFault, Faults, Loss, Moment, Outage, Scope};
 pub use setup::{Layout, Setup};
+pub use sieve::{Selectivity, SimSieve};
 pub use simulation::{Simulation, Totals};
 
 use crate::time::{Span, Time};
 use data::BufferSpace;
 use disks::Station;
+use hosts::Hosts;
 use prices::{Moving, Prices};
 use sharing::Sharing;
 use turns::{Turn, Turns};
@@ -81,6 +89,8 @@ struct Shared {
     sharing: Sharing,
     /// The turns of each node, if servers do one thing at a time.
     turns: Option<Rc<[Turns]>>,
+    /// The processors of hosts, if nodes share them.
+    hosts: Option<Rc<Hosts>>,
     clients: usize,
     is_real: bool,
     stations: Vec<Rc<Station>>,
@@ -181,7 +191,26 @@ impl SimNode {
 
     async fn use_cpu(&self, span: Span, what: &'static str) {
         let span = span + self.switching(span);
+        let Some(hosts) = self.shared.hosts.as_ref().filter(|_| span > Span::ZERO) else {
+            return self.world.use_cpu(self.me, span, what).await;
+        };
+        let processor = hosts.processor_of(self.me).await;
+        let span = processor.slowed(span);
         self.world.use_cpu(self.me, span, what).await;
+    }
+
+    /// Copies between this node and a client of the same host, if nodes share hosts. Tells whether
+    /// it has.
+    async fn copies_in_host(&self, client: NodeId, piece: &Piece, window: &Window) -> bool {
+        let mates = |hosts: &&Rc<Hosts>| hosts.are_mates(self.me, client);
+        let Some(hosts) = self.shared.hosts.as_ref().filter(mates) else {
+            return false;
+        };
+        let moving = self.moving(piece, window);
+        let apart = apart(piece, window, moving.stretches);
+        let span = self.shared.prices.in_host(hosts.host(), &moving, apart);
+        self.use_cpu(span, "copy").await;
+        true
     }
 
     /// Waits for this node's turn to move a message, held until dropped, if it does one thing at a
@@ -249,6 +278,13 @@ impl SimNode {
     }
 }
 
+/// The bytes from the beginning of one stretch of a piece to that of the next, on average.
+fn apart(piece: &Piece, window: &Window, stretches: u64) -> f64 {
+    let reach = piece.reach(window.width, &window.strides);
+    let bytes = reach.map_or(0, |reach| reach.end - reach.start);
+    bytes as f64 / stretches.max(1) as f64
+}
+
 /// The number of stretches into which a dense window cuts a piece.
 fn stretches(piece: &Piece, window: &Window) -> u64 {
     // The window's extents follow from its strides; the extent of the outermost dimension does not
@@ -267,6 +303,7 @@ impl Machine for SimNode {
     type Buffer = Buffer;
     type Parcel = Parcel;
     type File = SimDisk;
+    type Sieve = SimSieve;
 
     fn me(&self) -> NodeId {
         self.me
@@ -306,6 +343,7 @@ impl Machine for SimNode {
             Work::Copy(bytes) => (prices.copying(bytes), "copy"),
             Work::List(entries) => (prices.entry * entries, "list"),
             Work::Prepare(bytes) => (prices.prepare(bytes), "prepare"),
+            Work::Sift(bytes) => (prices.copying(bytes), "sift"),
             Work::Pack {
                 bytes,
                 stretches,
@@ -316,8 +354,10 @@ impl Machine for SimNode {
             }
         };
         match work {
-            Work::Wake => self.world.use_cpu_last(self.me, span, what).await,
-            Work::Pack { .. } => {
+            Work::Wake if self.shared.hosts.is_none() => {
+                self.world.use_cpu_last(self.me, span, what).await;
+            }
+            Work::Pack { .. } if self.shared.hosts.is_none() => {
                 let span = span + self.switching(span);
                 self.world.use_cpu_anyway(self.me, span, what).await;
             }
@@ -540,7 +580,9 @@ impl Machine for SimNode {
         let moving = async {
             let prices = &self.shared.prices;
             let bytes = piece.elements() * window.width as u64;
-            if client == self.me {
+            if self.copies_in_host(client, piece, window).await {
+                // It has been copied.
+            } else if client == self.me {
                 self.world
                     .use_cpu(self.me, prices.copying(bytes), "copy")
                     .await;
@@ -579,7 +621,9 @@ impl Machine for SimNode {
         let moving = async {
             let prices = &self.shared.prices;
             let bytes = piece.elements() * window.width as u64;
-            if client == self.me {
+            if self.copies_in_host(client, piece, window).await {
+                // It has been copied.
+            } else if client == self.me {
                 self.world
                     .use_cpu(self.me, prices.copying(bytes), "copy")
                     .await;
@@ -611,11 +655,12 @@ impl Machine for SimNode {
     async fn open(&self, opening: Opening) -> Result<SimDisk> {
         let station = self.shared.stations[opening.server].clone();
         let time = station.file_system.opening(&opening);
-        if !station.is_free && time > Span::ZERO {
-            self.sleep(time).await;
+        if !station.is_free {
+            station.in_file_system(&self.world, self.me, time).await;
         }
         Ok(SimDisk {
             world: self.world.clone(),
+            opened_by: self.me,
             file: station.file(&opening.target),
             station,
             schema: opening.disk,
@@ -623,6 +668,12 @@ impl Machine for SimNode {
             waits_for_media: opening.sync,
             writing: Cell::new(0),
             written: Signal::default(),
+            objects: RefCell::default(),
+            unsynced_bytes: Cell::new(0),
         })
+    }
+
+    fn sieve(&self, words: &[u8], opening: &Opening) -> Result<SimSieve> {
+        SimSieve::new(words, opening.disk.width())
     }
 }

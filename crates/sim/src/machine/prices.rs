@@ -3,7 +3,7 @@
 
 use penstock_engine::CopyKind;
 
-use crate::preset::{Batch, Costs, Processors};
+use crate::preset::{Batch, Costs, Host, Processors};
 use crate::time::Span;
 
 /// Prices are [`Costs`] as spans.
@@ -161,6 +161,18 @@ impl Prices {
                 + scatter
                 + per_byte(self.memget_ns_per_byte, moving.bytes),
         }
+    }
+
+    /// The time of a memget or memput within a host, of stretches that begin `apart` bytes from
+    /// each other.
+    pub(super) fn in_host(&self, host: &Host, moving: &Moving, apart: f64) -> Span {
+        let Moving {
+            stretches, bytes, ..
+        } = *moving;
+        let ns = host.copy_us * 1e3
+            + host.copy_ns_per_byte * bytes as f64
+            + host.stretch_ns(apart) * stretches as f64;
+        Span::from_ns_f64(ns)
     }
 
     /// The batch, if the elements are batched. A single stretch is not.

@@ -1,6 +1,8 @@
 //! A simulation: the machine of a preset, made for one run, and the counts of the run.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use penstock_engine::{NodeId, Party, PartyId, Result};
 use super::disks::{FileSystem, Station, WriteBehind, station_queue};
 use super::faults::{DiskFaults, Faults};
 use super::hardware::{device, network, places, slowness, unfit};
+use super::hosts::Hosts;
 use super::losses::Losses;
 use super::prices::Prices;
 use super::setup::Setup;
@@ -64,17 +67,21 @@ impl Simulation {
     pub fn with_faults(preset: &Preset, setup: &Setup, faults: &Faults) -> Result<Self> {
         let nodes = preset.nodes.clients + preset.nodes.io_nodes;
         let prices = Prices::new(&preset.costs, preset.processors.as_ref());
+        let hosts = preset
+            .host
+            .as_ref()
+            .map(|host| Rc::new(Hosts::new(host, preset.nodes.clients, nodes)));
         let world = Rc::new(World::new(
-            nodes,
+            (nodes, hosts.clone()),
             network(preset, setup.seed).map_err(unfit)?,
             preset.nodes.first_place,
             &prices,
             setup.is_traced,
             Losses::new(faults, setup.seed, nodes),
         ));
-        let hosts = preset.sharing.as_ref().map_or(0, |s| s.processors);
-        let io_node = |disk: usize| match hosts {
-            1.. if preset.nodes.clients >= hosts => hosts - 1,
+        let guests = preset.sharing.as_ref().map_or(0, |s| s.processors);
+        let io_node = |disk: usize| match guests {
+            1.. if preset.nodes.clients >= guests => guests - 1,
             _ => preset.nodes.clients + disk % preset.nodes.io_nodes,
         };
         let behind_bytes = preset.sharing.as_ref().map_or(0, |s| s.behind_bytes);
@@ -86,20 +93,42 @@ impl Simulation {
             .costs
             .one_call_at_a_time
             .then(|| (0..nodes).map(|_| Turns::default()).collect());
+        // The device of each host, with the turns of those who force bytes out to it, and of those
+        // who write to one file.
+        let mut of_hosts = HashMap::new();
         let mut stations = Vec::with_capacity(servers.len());
         for (server, &node) in servers.iter().enumerate() {
-            let device = device(preset, setup.seed, server).map_err(unfit)?;
+            let clients = preset.nodes.clients;
+            let place = match &preset.host {
+                Some(host) => host.of(node, clients),
+                None => server, // a disk of its own
+            };
+            let (device, flushes, writes) = match of_hosts.entry(place) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => {
+                    let device = device(preset, setup.seed, server).map_err(unfit)?;
+                    let device = Rc::new(RefCell::new(device));
+                    new.insert((device, Rc::<Turns>::default(), Rc::<Turns>::default()))
+                }
+            }
+            .clone();
             let file_system = FileSystem::new(preset.file_system.as_ref());
-            let slot_sectors = setup.slot_bytes.div_ceil(device.sector_bytes()).max(1);
+            let slot_sectors = setup
+                .slot_bytes
+                .div_ceil(device.borrow().sector_bytes())
+                .max(1);
+            let places = places(setup, &device.borrow(), server, slot_sectors)?;
+            let queue = station_queue(&device.borrow(), &file_system);
             stations.push(Rc::new(Station {
                 node,
                 server,
-                places: places(setup, &device, server, slot_sectors)?,
+                places,
                 slot_sectors,
                 bus: buses[node].clone(),
                 request: prices.disk_request,
-                queue: station_queue(&device, &file_system),
-                device: RefCell::new(device),
+                queue,
+                device,
+                flushes,
                 slots: setup.slots,
                 files: RefCell::default(),
                 contents: RefCell::default(),
@@ -107,6 +136,9 @@ impl Simulation {
                 behind: WriteBehind::new(behind_bytes),
                 file_system,
                 turns: turns.clone(),
+                hosts: hosts.clone(),
+                workers: RefCell::default(),
+                writes,
                 is_free: setup.is_disk_free,
                 faults: DiskFaults::of(faults, server),
             }));
@@ -115,13 +147,14 @@ impl Simulation {
             prices,
             sharing: Sharing::new(&preset.sharing),
             turns,
+            hosts,
             clients: preset.nodes.clients,
             is_real: setup.is_real,
             stations,
             slowness: slowness(preset, setup.seed, nodes),
             computes: vec![Cell::new(false); nodes],
             asks: vec![Cell::new(false); nodes],
-            are_servers_guests: hosts > 0,
+            are_servers_guests: guests > 0,
             exposed: RefCell::default(),
             spaces: (0..nodes).map(|_| Rc::default()).collect(),
         };

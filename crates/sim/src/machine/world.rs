@@ -23,7 +23,7 @@
 //! | `sleep` | code that waits for an event |
 //! | `cpus` | threads and interrupts |
 //! | `mail` | letters and inboxes |
-//! | `ports` | transmissions, one after the other into the network |
+//! | `ports` | transmissions, one after the other into the network, or within a host |
 
 mod agenda;
 mod cpus;
@@ -36,12 +36,14 @@ mod tasks;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 use std::task::Context;
 
 use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_layout::exact;
 
 use super::faults::{Outage, Scope};
+use super::hosts::Hosts;
 use super::losses::Losses;
 use super::prices::Prices;
 use crate::network::Network;
@@ -79,6 +81,10 @@ pub(crate) struct World {
     cpus: RefCell<Vec<Cpu>>,
     ports: RefCell<Vec<NetworkPort>>,
     network: RefCell<Network>,
+    /// The hosts, if nodes share them, and the time when each node has taken in all messages of
+    /// its host.
+    hosts: Option<Rc<Hosts>>,
+    taken_in: RefCell<Vec<Time>>,
     /// The place in the network of node 0; the others follow.
     first_place: u32,
     receive: Span,
@@ -93,8 +99,8 @@ pub(crate) struct World {
 
 impl World {
     /// Makes a world of `nodes`, with `network` between them. Taking a message in costs `receive`.
-    pub(crate) fn new(
-        nodes: usize,
+    pub(super) fn new(
+        (nodes, hosts): (usize, Option<Rc<Hosts>>),
         network: Network,
         first_place: u32,
         prices: &Prices,
@@ -111,6 +117,8 @@ impl World {
             cpus: RefCell::new((0..nodes).map(|_| Cpu::default()).collect()),
             ports: RefCell::new((0..nodes).map(|_| NetworkPort::default()).collect()),
             network: RefCell::new(network),
+            taken_in: RefCell::new(vec![Time::ZERO; if hosts.is_some() { nodes } else { 0 }]),
+            hosts,
             first_place,
             receive: prices.receive,
             copy: prices.copy,

@@ -1,7 +1,7 @@
 //! Checks that a [`Preset`] describes a possible machine, and an experiment that can end.
 
 use super::{
-    Batch, Costs, DiskKind, FileSystem, NetworkKind, Preset, PresetError, Processors, Start,
+    Batch, Costs, DiskKind, FileSystem, Host, NetworkKind, Preset, PresetError, Processors, Start,
 };
 use crate::disk::{DiskParameters, Region};
 use crate::network::TorusParameters;
@@ -31,7 +31,7 @@ const HEADER_BYTES_MAX: u64 = 1 << 20;
 const SECONDS_MAX: f64 = 1e7;
 
 /// A complaint names a mistake and its remedy.
-type Complaint = Result<(), String>;
+pub(super) type Complaint = Result<(), String>;
 
 impl Preset {
     /// Checks that the preset describes a possible machine. Call it again after a field was
@@ -51,8 +51,20 @@ impl Preset {
         self.check_file()?;
         self.check_costs()?;
         self.check_processors()?;
+        self.check_host()?;
         self.check_tuning()?;
-        self.check_duration()
+        self.check_duration()?;
+        self.check_spread()?;
+        self.measured
+            .iter()
+            .try_for_each(|measured| measured.check())?;
+        match self.around_page_cache() {
+            // Its spread is checked here.
+            Some(around) => around
+                .first_complaint()
+                .map_err(|what| format!("around: {what}")),
+            None => Ok(()),
+        }
     }
 
     fn check_nodes(&self) -> Complaint {
@@ -238,6 +250,10 @@ impl Preset {
             for (key, us) in [
                 ("file_system.open_us", file_system.open_us),
                 ("file_system.sync_us", file_system.sync_us),
+                ("file_system.request_us", file_system.request_us),
+                ("file_system.object_create_us", file_system.object_create_us),
+                ("file_system.object_open_us", file_system.object_open_us),
+                ("file_system.object_sync_us", file_system.object_sync_us),
             ] {
                 // Opening takes more than software: it waits for the disk.
                 cost(key, us, LENGTH_MAX)?;
@@ -247,6 +263,44 @@ impl Preset {
             }
             let key = "file_system.read_cluster_bytes";
             positive(key, file_system.read_cluster_bytes)?;
+        }
+        Ok(())
+    }
+
+    fn check_host(&self) -> Complaint {
+        let Some(host) = &self.host else {
+            let taken = self.file_system.as_ref();
+            return ensure(!taken.is_some_and(|taken| taken.takes_processor), || {
+                "file_system.takes_processor is true: give a section host, whose processors it \
+                 takes"
+                    .into()
+            });
+        };
+        let Host {
+            processors,
+            clients,
+            crowding,
+            message_bytes_per_second,
+            copy_ns_per_byte,
+            ..
+        } = host;
+        positive("host.processors", *processors as u64)?;
+        at_most("host.processors", *processors as u64, COUNT_MAX as u64)?;
+        at_most("host.clients", *clients as u64, COUNT_MAX as u64)?;
+        cost("host.crowding", *crowding, SLOWNESS_MAX)?;
+        positive("host.message_bytes_per_second", *message_bytes_per_second)?;
+        cost("host.copy_ns_per_byte", *copy_ns_per_byte, NS_PER_BYTE_MAX)?;
+        for (key, us) in [
+            ("host.message_latency_us", host.message_latency_us),
+            ("host.copy_us", host.copy_us),
+        ] {
+            cost(key, us, LENGTH_MAX)?;
+        }
+        for (key, us) in host.calls.in_us() {
+            cost(key, us, LENGTH_MAX)?;
+        }
+        for ns in host.stretch_ns {
+            cost("host.stretch_ns", ns, LENGTH_MAX)?;
         }
         Ok(())
     }
@@ -400,10 +454,11 @@ impl Processors {
 }
 
 impl FileSystem {
-    fn in_ns_per_byte(&self) -> [(&'static str, f64); 2] {
+    fn in_ns_per_byte(&self) -> [(&'static str, f64); 3] {
         [
             ("file_system.read_ns_per_byte", self.read_ns_per_byte),
             ("file_system.write_ns_per_byte", self.write_ns_per_byte),
+            ("file_system.sync_ns_per_byte", self.sync_ns_per_byte),
         ]
     }
 }
@@ -472,7 +527,7 @@ fn sectors(disk: &DiskParameters) -> u64 {
         .sum()
 }
 
-fn ensure(holds: bool, complaint: impl FnOnce() -> String) -> Complaint {
+pub(super) fn ensure(holds: bool, complaint: impl FnOnce() -> String) -> Complaint {
     match holds {
         true => Ok(()),
         false => Err(complaint()),

@@ -49,6 +49,7 @@ fn request(operation: Operation, strategy: Strategy, split: bool, dist: Dist) ->
         }),
         file: None,
         rest: Rest::Fill(Vec::new()),
+        sifting: None,
     }
 }
 

@@ -5,4 +5,5 @@ mod faults;
 mod open_files;
 mod parties;
 mod seeds;
+mod sifted;
 mod strategies;

@@ -173,6 +173,7 @@ impl Case {
             sync: true,
             split: None,
             rest: Rest::Keep,
+            sifting: None,
         }
     }
 

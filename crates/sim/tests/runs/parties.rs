@@ -279,6 +279,7 @@ impl Player<'_> {
                 split: split.filter(|_| !is_of_file),
                 file: is_of_file.then_some(file),
                 rest: Rest::Fill(Vec::new()),
+                sifting: None,
             };
             self.move_together(step, request).await?;
             self.move_alone(step, file).await?;

@@ -152,6 +152,7 @@ impl Case {
             split: None,
             file: None,
             rest: Rest::Leave,
+            sifting: None,
         };
         let moved = Rc::new(RefCell::new(Traffic::default()));
         let party = simulation.party().clone();
@@ -213,6 +214,7 @@ impl Case {
             split,
             file: None,
             rest: Rest::Fill(Vec::new()),
+            sifting: None,
         });
         let moved = Rc::new(RefCell::new(Traffic::default()));
         let party = simulation.party().clone();

@@ -84,7 +84,7 @@ impl Contents {
         };
         match &options.raw {
             Some((shape, element)) => {
-                let stored = StoredArray::open_raw(source, shape, *element)?;
+                let stored = StoredArray::open_raw(source, shape, element)?;
                 contents.add_one(source, stored, None, options)?;
             }
             None => contents.add_source(source, target, of_hdf5.as_ref(), options)?,

@@ -174,7 +174,7 @@ pub(super) fn keeps_as_it_is(stored: &StoredArray, options: &Options) -> bool {
     let names = schema.names_of_dimensions();
     let is_said = chunks.as_ref().is_some_and(|chunks| chunks.fits(&names)) || filters.is_some();
     let is_written = || {
-        let known = filters::parse(words, schema.element);
+        let known = filters::parse(words, &schema.element);
         known.and_then(|filters| filters::check_writable(&filters))
     };
     !is_said && (stored.target().is_read_by_library() || is_written().is_err())

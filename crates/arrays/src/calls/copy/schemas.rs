@@ -53,7 +53,7 @@ pub(super) fn target_schema(source: &ArraySchema, options: &Options) -> Result<A
             codec,
         } => (Some(chunk.clone()), subchunks.clone(), codec.clone()),
         Storage::Hdf5 { chunk, filters, .. } => {
-            attributes::for_xarray(&mut schema.attributes, schema.element);
+            attributes::for_xarray(&mut schema.attributes, &schema.element);
             // The filters are not Zarr's: what was compressed stays compressed.
             let codec = if filters == "none" { "none" } else { "zstd" };
             let chunk = chunk.clone().unwrap_or_else(|| usual_chunk(source));

@@ -122,7 +122,7 @@ impl<'a> Walk<'a> {
         let call = ArrayCall {
             schema: ArraySchema {
                 fill: job.fill.clone(),
-                ..ArraySchema::new(&job.name, &job.shape, job.element, Storage::Natural)
+                ..ArraySchema::new(&job.name, &job.shape, job.element.clone(), Storage::Natural)
             },
             memory: match own.dims() {
                 // One element has no parts: the first rank has it.
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
                 strides: strides(own, block, width),
                 width: exact::<usize>(width),
             },
-            element: job.element,
+            element: job.element.clone(),
             is_writable: true,
         };
         Ok((call, local))

@@ -78,7 +78,7 @@ pub(crate) fn of_json(
 /// As [`of_json`].
 pub(crate) fn of_array(
     attributes: &Map<String, Value>,
-    element: ElementType,
+    element: &ElementType,
     form: FileForm,
 ) -> Result<Vec<(String, Attribute)>> {
     let mut attributes = attributes.clone();
@@ -109,7 +109,7 @@ const FILL: &str = "_FillValue";
 
 /// The attribute `_FillValue` as xarray stores it in Zarr: numbers of floating point are eight
 /// bytes in Base64.
-pub(crate) fn for_xarray(attributes: &mut Map<String, Value>, element: ElementType) {
+pub(crate) fn for_xarray(attributes: &mut Map<String, Value>, element: &ElementType) {
     if let Some(value) = attributes.get_mut(FILL)
         && is_float(element)
         && let Some(number) = json::as_number(value)
@@ -118,12 +118,12 @@ pub(crate) fn for_xarray(attributes: &mut Map<String, Value>, element: ElementTy
     }
 }
 
-fn is_float(element: ElementType) -> bool {
+fn is_float(element: &ElementType) -> bool {
     matches!(element, ElementType::F2 | ElementType::F4 | ElementType::F8)
 }
 
 /// The fill value of an attribute as an element: a number, or one as xarray stores it.
-fn fill_of(value: &Value, element: ElementType) -> Option<Values> {
+fn fill_of(value: &Value, element: &ElementType) -> Option<Values> {
     let number = match value {
         Value::String(text) if is_float(element) && json::as_number(value).is_none() => {
             let bytes = STANDARD.decode(text).ok()?;

@@ -9,7 +9,7 @@ use penstock_layout::DiskSchema;
 
 use super::journal::Journal;
 use super::{attributes, filters, library};
-use crate::dtype::{self, ByteOrder, ElementType};
+use crate::dtype::{ElementType, StoredElement};
 use crate::fill::Fill;
 use crate::formats::Form;
 use crate::formats::placed::{self, Places};
@@ -83,29 +83,31 @@ fn described(
         }
     };
     let unread = |_| refused(format!("the elements of {dataset} are of the type {word}"));
-    let (element, order) = ElementType::parse(word).map_err(unread)?;
-    let fill = fill_of(&found, element, order).map_err(|e| e.at(path))?;
+    let stored = StoredElement::parse(word).map_err(unread)?;
+    let element = stored.element().clone();
+    let fill = fill_of(&found, &stored).map_err(|e| e.at(path))?;
     let Some(filters) = filters::words(&found.filters) else {
         let names = filters::names_of_unknown(&found.filters).join(", ");
         let cause = format!("{dataset} has a filter that is not read: {names}");
         return Err(refused(cause));
     };
-    let (chunk, places) = lie_of(&found, element, (path, dataset))?;
-    let codecs = filters::codecs(&found.filters, element);
+    let (chunk, places) = lie_of(&found, &element, (path, dataset))?;
+    let codecs = filters::codecs(&found.filters, &element);
     let file_path = path.to_path_buf();
     let form = match (places, codecs) {
-        (Some(places), Some(codecs)) if is_stored => Form::Placed(placed::Location {
-            file: file_path,
-            element,
-            order,
-            fill: fill.clone(),
-            codecs,
-            places,
-        }),
+        (Some(places), Some(codecs)) if is_stored && !stored.has_padding() => {
+            Form::Placed(placed::Location {
+                file: file_path,
+                element: stored,
+                fill: fill.clone(),
+                codecs,
+                places,
+            })
+        }
         _ if filters::are_in_library(&found.filters) => Form::Library(library::Location {
             file: file_path,
             dataset: dataset.to_string(),
-            element,
+            element: element.clone(),
             fill: fill.clone(),
             is_virtual: found.storage == Stored::Virtual,
         }),
@@ -134,7 +136,7 @@ fn described(
 /// library finds them.
 fn lie_of(
     found: &Dataset,
-    element: ElementType,
+    element: &ElementType,
     (path, dataset): (&Path, &str),
 ) -> Result<(Option<Vec<u64>>, Option<Places>)> {
     let refused = |cause| Err(Error::new(Kind::Unsupported, "opening", cause).at(path));
@@ -166,13 +168,11 @@ pub(crate) fn arrays_of(file: &Hdf5File) -> Result<Vec<String>> {
     Ok(arrays.map(|(path, _)| path).collect())
 }
 
-fn fill_of(found: &Dataset, element: ElementType, order: ByteOrder) -> Result<Fill> {
+fn fill_of(found: &Dataset, stored: &StoredElement) -> Result<Fill> {
     if found.fill.is_empty() {
         return Ok(Fill::default());
     }
-    let mut fill = found.fill.clone();
-    dtype::swap(&mut fill, element.swap_width_from(order));
-    Fill::new(element, &fill)
+    Fill::of_stored(stored, &found.fill)
 }
 
 /// The places of chunks, by object.

@@ -56,7 +56,7 @@ const BZIP2_LEVEL: u32 = 9;
 ///
 /// # Errors
 /// [`Kind::Schema`], with the list of words.
-pub(crate) fn parse(words: &str, element: ElementType) -> Result<Vec<Filter>> {
+pub(crate) fn parse(words: &str, element: &ElementType) -> Result<Vec<Filter>> {
     if matches!(words, "" | "none") {
         return Ok(Vec::new());
     }
@@ -74,7 +74,7 @@ fn unknown(words: &str) -> Error {
     )
 }
 
-fn of_word(word: &str, element: ElementType) -> Option<Filter> {
+fn of_word(word: &str, element: &ElementType) -> Option<Filter> {
     let (name, level) = match word.split_once(':') {
         Some((name, level)) => (name, Some(level.parse::<i32>().ok()?)),
         None => (word, None),
@@ -177,7 +177,7 @@ fn word(filter: &Filter) -> Option<String> {
 }
 
 /// The codecs of Zarr for filters, one a filter, in JSON; `None` where there is no codec for one.
-pub(crate) fn codecs(filters: &[Filter], element: ElementType) -> Option<Vec<String>> {
+pub(crate) fn codecs(filters: &[Filter], element: &ElementType) -> Option<Vec<String>> {
     let codec = |filter: &Filter| {
         let first = filter.parameters.first().copied();
         Some(match filter.number {
@@ -227,7 +227,7 @@ mod tests {
             ("shuffle+nbit+deflate:4", true),
             ("scaleoffset+fletcher32", true),
         ] {
-            let filters = parse(word, ElementType::F4).unwrap();
+            let filters = parse(word, &ElementType::F4).unwrap();
             assert_eq!(words(&filters).as_deref(), Some(word));
             assert_eq!(are_in_library(&filters), is_in_library, "{word}");
             let error = check_writable(&filters).unwrap_err();
@@ -253,11 +253,11 @@ mod tests {
             ("shuffle+zstd:-5", "shuffle+zstd:-5"),
             ("blosc", "blosc"),
         ] {
-            let filters = parse(given, ElementType::F4).unwrap();
+            let filters = parse(given, &ElementType::F4).unwrap();
             assert_eq!(words(&filters).as_deref(), Some(full));
-            assert_eq!(parse(full, ElementType::F4).unwrap(), filters);
+            assert_eq!(parse(full, &ElementType::F4).unwrap(), filters);
             assert_eq!(
-                codecs(&filters, ElementType::F4).unwrap().len(),
+                codecs(&filters, &ElementType::F4).unwrap().len(),
                 filters.len()
             );
         }
@@ -272,7 +272,7 @@ mod tests {
             "zstd:",
             "gzip",
         ] {
-            let error = parse(text, ElementType::F4).unwrap_err();
+            let error = parse(text, &ElementType::F4).unwrap_err();
             assert!(
                 error.kind == Kind::Schema && error.cause.contains("fletcher32"),
                 "{error}"

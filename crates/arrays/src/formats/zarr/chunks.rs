@@ -84,7 +84,7 @@ impl Location {
     pub(crate) fn check_writable(&self) -> Result<()> {
         let (layout, _) = self.form.open(&self.directory, false)?;
         let cause = match layout {
-            Layout::Plain(plain) if plain.swap_width != 1 => {
+            Layout::Plain(plain) if !plain.element.is_as_in_memory() => {
                 "its elements are in the other byte order: copy the array first"
             }
             Layout::Shards(form) if !form.ends_with_index() => {

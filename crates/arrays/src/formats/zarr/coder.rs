@@ -15,8 +15,9 @@ use zarrs::metadata::v3::MetadataV3;
 use zarrs::plugin::ExtensionName;
 
 use super::fletcher32::{self, Fletcher32};
-use crate::dtype::ElementType;
+use crate::dtype::StoredElement;
 use crate::fill::{self, Fill};
+use penstock_machines::memory::buffer::fill;
 
 /// Encodes and decodes chunks, or sub-chunks, of one shape; see [`Coder::of_extents`].
 #[derive(Clone)]
@@ -25,16 +26,19 @@ pub(crate) struct Coder {
     pub(super) data_type: DataType,
     pub(super) fill_value: FillValue,
     pub(super) shape: Vec<NonZeroU64>,
+    /// Elements whose bytes are put in order here; `None` where the codecs do it.
+    pub(super) swapped: Option<StoredElement>,
 }
 
 impl Coder {
-    /// The coder of chunks of these extents by a codec chain in Zarr's words.
+    /// The coder of chunks of these extents by a codec chain in Zarr's words, whose `bytes` codec
+    /// has the byte order of the machine.
     ///
     /// # Errors
     /// [`Kind::Unsupported`] for a codec that is not known.
     pub(crate) fn of_chain(
         chain: &[Value],
-        element: ElementType,
+        stored: &StoredElement,
         fill: &Fill,
         chunk: &[u64],
     ) -> Result<Self> {
@@ -42,10 +46,13 @@ impl Coder {
         let codecs = serde_json::from_value::<Vec<MetadataV3>>(Value::from(chain.to_vec()));
         let extents = chunk.iter().map(|&extent| NonZeroU64::new(extent));
         let extents: Option<Vec<NonZeroU64>> = extents.collect();
+        let element = stored.element();
+        let fill = stored.swapped(&fill.element(element)).into_owned();
         Ok(Self {
             chain: chain_of(&codecs.map_err(unknown)?)?,
             data_type: fill::data_type(element).ok_or_else(|| unknown(element))?,
-            fill_value: FillValue::new(fill.element(element)),
+            fill_value: FillValue::new(fill),
+            swapped: Some(stored.clone()),
             shape: extents.ok_or_else(|| unknown("a chunk without elements"))?,
         })
     }
@@ -68,17 +75,29 @@ impl Coder {
 
     /// Encodes elements for the disk. Elements that need no encoding are borrowed.
     pub(crate) fn encode<'a>(&self, data: &'a [u8]) -> Result<Cow<'a, [u8]>> {
-        let elements = Cow::Borrowed(data).into();
+        let elements = match &self.swapped {
+            Some(stored) => stored.swapped(data),
+            None => Cow::Borrowed(data),
+        };
         let chain = self.chain.as_ref();
         chain
             .encode(
-                elements,
+                elements.into(),
                 &self.shape,
                 &self.data_type,
                 &self.fill_value,
                 &options(),
             )
             .map_err(|e| Error::new(kind(&e, Kind::Io), "encoding", e))
+    }
+
+    /// Fills the elements of a chunk that is not there.
+    pub(super) fn fill(&self, data: &mut [u8]) {
+        let mut element = self.fill_value.as_ne_bytes().to_vec();
+        if let Some(stored) = &self.swapped {
+            stored.swap(&mut element); // it is as in the file
+        }
+        fill(data, &element);
     }
 
     /// Decodes bytes from disk into elements.
@@ -101,6 +120,9 @@ impl Coder {
             return Err(Error::new(Kind::Damaged, "decoding", cause));
         }
         data.copy_from_slice(&decoded);
+        if let Some(stored) = &self.swapped {
+            stored.swap(data);
+        }
         Ok(())
     }
 

@@ -10,7 +10,6 @@ use penstock_engine::{Error, Result};
 use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
-use penstock_machines::memory::buffer::fill;
 
 use super::chunks::Chunks;
 use super::coder::Coder;
@@ -215,7 +214,7 @@ fn read_chunk(chunks: &Chunks, coder: &Coder, object: u64, data: &mut [u8]) -> R
             return Ok(());
         }
     }
-    fill(data, coder.fill_value.as_ne_bytes());
+    coder.fill(data);
     Ok(())
 }
 

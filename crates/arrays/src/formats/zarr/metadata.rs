@@ -4,22 +4,26 @@ use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{DiskSchema, Edges, Split};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use zarrs::array::codec::{ShardingCodecConfiguration, ShardingCodecConfigurationV1};
 use zarrs::array::{
-    Array, ArrayCreateError, ArrayMetadata, ChunkKeyEncoding, CodecChain, FillValue, data_type,
+    Array, ArrayCreateError, ArrayMetadata, ChunkKeyEncoding, CodecChain, FillValue,
+    data_type as zarrs_types,
 };
 use zarrs::plugin::PluginCreateError;
 
 use super::coder::{self, Coder};
+use super::data_type;
 use super::grid::{self, Fault};
 use super::second;
 use super::shard_form::{IndexForm, ShardForm};
-use crate::codec::{Codec, byte_order_of, bytes_codec, name_of};
-use crate::dtype::{ByteOrder, ElementType};
+use crate::codec::{Codec, byte_order_in, byte_order_of, bytes_codec, name_of};
+use crate::dtype::{ByteOrder, ElementType, StoredElement};
 use crate::fill::Fill;
 use crate::fs::files::damaged;
 use crate::schema::{ArraySchema, Storage};
@@ -45,7 +49,7 @@ pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
     else {
         unreachable!("Zarr's metadata for an array that is not stored in chunks");
     };
-    let element = schema.element;
+    let element = &schema.element;
     let inner = codec.parse::<Codec>()?.zarr(element);
     let codecs = match subchunks {
         None => inner,
@@ -55,7 +59,7 @@ pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
                 "chunk_shape": subchunks,
                 "codecs": inner,
                 "index_codecs": [
-                    bytes_codec(ElementType::U8, ByteOrder::Little), { "name": "crc32c" }
+                    bytes_codec(&ElementType::U8, ByteOrder::Little), { "name": "crc32c" }
                 ],
                 "index_location": "end",
             }
@@ -65,7 +69,7 @@ pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
         "zarr_format": 3,
         "node_type": "array",
         "shape": schema.shape,
-        "data_type": element.zarr(),
+        "data_type": data_type::to_json(element)?,
         "chunk_grid": grid::grid_json(chunk),
         "chunk_key_encoding": { "name": "default", "configuration": { "separator": "/" } },
         "fill_value": schema.fill.zarr(element),
@@ -79,7 +83,7 @@ pub(crate) fn array_json(schema: &ArraySchema) -> Result<Value> {
 /// The layout of chunks that hold the elements as they are, but perhaps in the other byte order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Plain {
-    pub(super) swap_width: usize,
+    pub(super) element: StoredElement,
     pub(super) fill: Vec<u8>,
 }
 
@@ -114,8 +118,8 @@ impl ChunkForm {
     pub(crate) fn of_new(schema: &ArraySchema, json: &Value, path: &Path) -> Result<Self> {
         if schema.disk.writes_parts() {
             let plain = Plain {
-                swap_width: 1,
-                fill: schema.fill.element(schema.element),
+                element: StoredElement::of(&schema.element, ByteOrder::NATIVE),
+                fill: schema.fill.element(&schema.element),
             };
             return Ok(Self::Plain(plain, json[KEYS].clone()));
         }
@@ -189,7 +193,10 @@ pub(super) fn key_encoding(words: &Value, directory: &Path) -> Result<ChunkKeyEn
 pub(crate) struct Metadata {
     raw: Value,
     array: Array<()>,
-    element: ElementType,
+    /// The element as chunks have it.
+    element: StoredElement,
+    /// The value of elements that were never written.
+    fill: Fill,
     /// The extents of chunks along each dimension.
     chunk: Vec<Edges>,
 }
@@ -218,26 +225,36 @@ impl Metadata {
                 Fault::Unsupported(what) => unsupported(what),
             })?,
         };
+        let found = match is_second {
+            true => data_type::of_second(&raw["dtype"]),
+            false => data_type::of_third(&raw["data_type"]).map(|element| {
+                let codecs = raw["codecs"].as_array().map_or(&[][..], Vec::as_slice);
+                StoredElement::of(&element, byte_order_in(codecs, &element))
+            }),
+        };
+        let element = found.map_err(|e| match e.kind {
+            Kind::Unsupported => unsupported(e.cause),
+            _ => damaged(path, e.cause),
+        })?;
+        let mut known = raw.clone();
+        let mut fill = None;
+        if element.element().record().is_some() {
+            let value = match is_second {
+                true => second::fill_of(&element, &raw["fill_value"]),
+                false => Fill::of_zarr(element.element(), &raw["fill_value"]),
+            };
+            let value = value.map_err(|e| damaged(path, e.cause))?;
+            bytes_for_zarrs(&mut known, &element, &value);
+            fill = Some(value);
+        }
         let metadata = if is_second {
-            let known = second::with_fill_value(&raw);
+            let known = second::with_fill_value(&known);
             ArrayMetadata::V2(serde_json::from_value(known).map_err(not_zarr)?)
         } else {
-            let mut known = raw.clone();
             // zarrs need not know which chunks there are.
             known["chunk_grid"] = grid::grid_json(&Edges::regular(&Edges::largest_of(&chunk)));
             ArrayMetadata::V3(serde_json::from_value(known).map_err(not_zarr)?)
         };
-        let dtype = if is_second {
-            &raw["dtype"]
-        } else {
-            &raw["data_type"]
-        };
-        let element = dtype
-            .as_str()
-            .and_then(|name| ElementType::parse(name).ok());
-        let element = element
-            .ok_or_else(|| unsupported(format!("the element type {dtype}")))?
-            .0;
         let transformers = raw["storage_transformers"].as_array();
         if transformers.is_some_and(|list| !list.is_empty()) {
             return Err(unsupported("a storage transformer".to_string()));
@@ -261,10 +278,16 @@ impl Metadata {
                 damaged(path, e)
             }
         })?;
+        let fill = match fill {
+            Some(fill) => fill,
+            None => Fill::new(element.element(), array.fill_value().as_ne_bytes())
+                .map_err(|e| damaged(path, e.cause))?,
+        };
         Ok(Self {
             raw,
             array,
             element,
+            fill,
             chunk,
         })
     }
@@ -289,8 +312,10 @@ impl Metadata {
         let shape = self.array.shape().to_vec();
         let (names, attributes) = match self.is_second() {
             true => {
-                let missing = (!self.raw["fill_value"].is_null())
-                    .then(|| second::missing_value(self.element, &self.fill()));
+                // xarray has no missing records.
+                let is_number = self.element.element().record().is_none();
+                let missing = (is_number && !self.raw["fill_value"].is_null())
+                    .then(|| second::missing_value(self.element.element(), &self.fill()));
                 second::names_and_attributes(attributes, missing)
             }
             false => self.of_third(),
@@ -311,16 +336,14 @@ impl Metadata {
             subchunks,
             codec,
         };
-        let element = self.element;
         ArraySchema {
             name: name.to_string(),
             shape,
-            element,
+            element: self.element.element().clone(),
             disk,
             dimension_names: names,
             attributes,
-            // The fill value is the bytes of one element.
-            fill: Fill::new(element, &self.fill()).unwrap_or_default(),
+            fill: self.fill.clone(),
         }
     }
 
@@ -344,30 +367,29 @@ impl Metadata {
                 "order": raw["order"],
             });
             return match second::codecs(raw) {
-                Some(chain) => Codec::of_zarr(&chain, self.element).to_string(),
+                Some(chain) => Codec::of_zarr(&chain, self.element.element()).to_string(),
                 None => parts.to_string(),
             };
         }
         let chain = codecs.as_array().map(Vec::as_slice).unwrap_or_default();
-        Codec::of_zarr(chain, self.element).to_string()
+        Codec::of_zarr(chain, self.element.element()).to_string()
     }
 
     /// The disk schema: the array cut into blocks that can be moved at once.
     pub(crate) fn disk_schema(&self, block_bytes_max: u64) -> Result<DiskSchema> {
         let split = match self.sharding() {
             Some(sharding) => Split::Inner(extents(&sharding.chunk_shape)),
-            None if self.plain_order().is_some() => Split::Contiguous(block_bytes_max),
+            None if self.plain_element().is_some() => Split::Contiguous(block_bytes_max),
             None => Split::Whole,
         };
         let largest = Edges::largest_of(&self.chunk);
-        let countable = largest
-            .iter()
-            .try_fold(self.element.width(), |n, &c| n.checked_mul(c));
+        let width = self.element.element().width();
+        let countable = largest.iter().try_fold(width, |n, &c| n.checked_mul(c));
         if countable.is_none_or(|bytes| bytes > i64::MAX as u64) {
             let cause = format!("a chunk of {largest:?} has more than 2^63 - 1 bytes");
             return Err(Error::new(Kind::Damaged, "reading", cause));
         }
-        DiskSchema::rectilinear(self.array.shape(), self.element.width(), &self.chunk)
+        DiskSchema::rectilinear(self.array.shape(), width, &self.chunk)
             .and_then(|chunked| chunked.split(split))
             .map_err(|e| Error::new(Kind::Damaged, "reading", e))
     }
@@ -379,14 +401,13 @@ impl Metadata {
 
     /// The bytes of the fill value.
     fn fill(&self) -> Vec<u8> {
-        self.array.fill_value().as_ne_bytes().to_vec()
+        self.fill.element(self.element.element())
     }
 
     /// The layout of chunks that hold only the elements as they are.
     fn plain(&self) -> Option<Plain> {
-        let order = self.plain_order()?;
         Some(Plain {
-            swap_width: self.element.swap_width_from(order),
+            element: self.plain_element()?,
             fill: self.fill(),
         })
     }
@@ -401,6 +422,11 @@ impl Metadata {
             data_type: self.array.data_type().clone(),
             fill_value: self.array.fill_value().clone(),
             shape: shape.to_vec(),
+            swapped: self
+                .element
+                .element()
+                .record()
+                .map(|_| self.element.clone()),
         };
         // No chunk is larger, and each has an extent of 1 at least.
         let chunk = self.chunk.iter();
@@ -415,15 +441,15 @@ impl Metadata {
         let codecs = &self.raw["codecs"][0]["configuration"]["codecs"];
         let index = Coder {
             chain: coder::chain_of(&sharding.index_codecs)?,
-            data_type: data_type::uint64(),
+            data_type: zarrs_types::uint64(),
             fill_value: FillValue::from(u64::MAX),
             shape: counts.chain(NonZeroU64::new(2)).collect(),
+            swapped: None,
         };
-        let plain = self.plain_order_of(codecs);
-        let swap_width = plain.map(|order| self.element.swap_width_from(order));
+        let plain = self.plain_element_of(codecs);
         let inner = coder(coder::chain_of(&sharding.codecs)?, &sharding.chunk_shape);
         let index = IndexForm::new(index, sharding.index_location)?;
-        let form = ShardForm::new(inner, swap_width, index, self.fill());
+        let form = ShardForm::new(inner, plain, index, self.fill());
         Ok(Layout::Shards(form))
     }
 
@@ -446,28 +472,38 @@ impl Metadata {
         }
     }
 
-    /// The byte order of chunks that hold the elements in row-major order and nothing else.
-    fn plain_order(&self) -> Option<ByteOrder> {
+    /// The element in chunks that hold the elements in row-major order and nothing else.
+    fn plain_element(&self) -> Option<StoredElement> {
         if !self.is_second() {
-            return self.plain_order_of(&self.raw["codecs"]);
+            return self.plain_element_of(&self.raw["codecs"]);
         }
         let raw = &self.raw;
         let filtered = raw["filters"]
             .as_array()
             .is_some_and(|filters| !filters.is_empty());
         let plain = raw["compressor"].is_null() && !filtered && raw["order"] == "C";
-        let order = raw["dtype"]
-            .as_str()
-            .and_then(|text| ElementType::parse(text).ok());
-        order.filter(|_| plain).map(|(_, order)| order)
+        plain.then(|| self.element.clone())
     }
 
-    fn plain_order_of(&self, codecs: &Value) -> Option<ByteOrder> {
+    fn plain_element_of(&self, codecs: &Value) -> Option<StoredElement> {
+        let element = self.element.element();
         match codecs.as_array()?.as_slice() {
-            [only] => byte_order_of(only, self.element),
+            [only] => byte_order_of(only, element).map(|order| StoredElement::of(element, order)),
             _ => None,
         }
     }
+}
+
+/// Puts bytes without a meaning into the place of records in Zarr's metadata: `zarrs` has no
+/// records, and its codecs need to know their width alone.
+fn bytes_for_zarrs(metadata: &mut Value, element: &StoredElement, fill: &Fill) {
+    let width = element.width();
+    match metadata["zarr_format"] == 2 {
+        true => metadata["dtype"] = format!("|V{width}").into(),
+        false => metadata["data_type"] = format!("r{}", width * 8).into(),
+    }
+    let fill = fill.element(element.element());
+    metadata["fill_value"] = STANDARD.encode(element.swapped(&fill)).into();
 }
 
 /// The chunks in metadata of the second format.
@@ -493,14 +529,15 @@ mod tests {
 
     #[test]
     fn what_servers_are_told_of_a_new_array_is_what_its_metadata_say() {
-        for element in ElementType::all() {
+        let record = ElementType::parse("[('x', 'f8'), ('p', [('n', 'u2')])]").unwrap();
+        for element in ElementType::all().chain([record.0]) {
             for codec in ["none", "crc32c", "zstd:3"] {
                 let disk = Storage::Chunks {
                     chunk: vec![Edges::Regular(2), Edges::Listed(vec![3, 4])],
                     subchunks: None,
                     codec: codec.to_string(),
                 };
-                let schema = ArraySchema::new("u", &[5, 7], element, disk);
+                let schema = ArraySchema::new("u", &[5, 7], element.clone(), disk);
                 let json = array_json(&schema).unwrap();
                 let path = Path::new("zarr.json");
                 let parsed = Metadata::parse(json.clone(), path).unwrap().chunk_form();

@@ -25,7 +25,6 @@ use super::encoded::read_rows;
 use super::metadata::{Layout, Plain};
 use super::plain::{check_bytes, read_only};
 use super::shard_form::{Bytes, ShardForm};
-use crate::dtype;
 use crate::fs::files::{self, Open, damaged, lock};
 
 /// The most indexes of shards that a server keeps.
@@ -78,9 +77,9 @@ fn decode_chunk(
         (Layout::Plain(plain), Some(bytes)) => {
             check_bytes(bytes.len() as u64, data.len() as u64, &stored.path(object))?;
             data.copy_from_slice(bytes);
-            dtype::swap(data, plain.swap_width);
+            plain.element.swap(data);
         }
-        (Layout::Encoded(coder), None) => fill(data, coder.fill_value.as_ne_bytes()),
+        (Layout::Encoded(coder), None) => coder.fill(data),
         (Layout::Encoded(coder), Some(bytes)) => {
             let decoded = stored.chunks().coder(coder, object).decode(bytes, data);
             decoded.map_err(|e| e.at(&stored.path(object)))?;
@@ -124,7 +123,7 @@ impl Objects {
     /// Encodes a chunk.
     fn encode(&self, layout: &Layout, object: u64, data: &[u8]) -> Result<Vec<u8>> {
         match layout {
-            Layout::Plain(plain) => Ok(dtype::swapped(data, plain.swap_width).into_owned()),
+            Layout::Plain(plain) => Ok(plain.element.swapped(data).into_owned()),
             Layout::Encoded(coder) => {
                 let coder = self.chunks.coder(coder, object);
                 let encoded = coder.encode(data);
@@ -377,7 +376,7 @@ impl<S: Stored> Reader<S> {
     fn read_plain(&self, block: &Block, data: &mut [u8], plain: &Plain) -> Result<()> {
         let offset = self.stored.chunks().offset(block);
         match self.stored.part(block.object, data, offset)? {
-            true => dtype::swap(data, plain.swap_width),
+            true => plain.element.swap(data),
             false => fill(data, &plain.fill),
         }
         Ok(())

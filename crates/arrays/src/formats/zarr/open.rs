@@ -100,8 +100,8 @@ impl Location {
             )));
         }
         Ok(match layout {
-            Layout::Plain(Plain { swap_width, fill }) => {
-                Arc::new(plain::Reader::new(chunks, swap_width, fill, way))
+            Layout::Plain(Plain { element, fill }) => {
+                Arc::new(plain::Reader::new(chunks, element, fill, way))
             }
             Layout::Encoded(coder) => Arc::new(encoded::Reader::new(chunks, coder)),
             Layout::Shards(form) => Arc::new(shards::Reader::new(chunks, form)),

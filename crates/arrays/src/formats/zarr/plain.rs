@@ -15,7 +15,7 @@ use penstock_machines::memory::buffer::fill;
 use super::chunks::Chunks;
 use super::metadata::Plain;
 use super::written::ChunkFiles;
-use crate::dtype;
+use crate::dtype::StoredElement;
 use crate::fs::direct::{AccessMode, DataFile};
 use crate::fs::files::{self, ClosedObjects, Open};
 use crate::fs::ops;
@@ -52,7 +52,7 @@ impl Writer {
             let filled = || {
                 let mut filled = vec![0; exact::<usize>(bytes)];
                 fill(&mut filled, &self.layout.fill);
-                dtype::swap(&mut filled, self.layout.swap_width);
+                self.layout.element.swap(&mut filled);
                 filled
             };
             self.written.create_filled(&self.chunks, object, filled)?;
@@ -111,7 +111,7 @@ impl Medium for Writer {
             Some(file) => file,
             None => self.create_bare(block.object, &path)?,
         };
-        let data = dtype::swapped(data, self.layout.swap_width);
+        let data = self.layout.element.swapped(data);
         file.write_at(&data, 0, &path)?;
         self.written.closed(block.object, &path, file.into_file())
     }
@@ -129,7 +129,7 @@ impl Medium for Writer {
         let (file, given_up) = self
             .open
             .get(block.object, || self.create(block.object, &path))?;
-        let data = dtype::swapped(data, self.layout.swap_width);
+        let data = self.layout.element.swapped(data);
         file.write_at(&data, self.chunks.offset(block) + offset, &path)?;
         self.close(given_up)
     }
@@ -147,7 +147,7 @@ impl Medium for Writer {
             Some((file, path)) => {
                 let file = DataFile::new(file, self.way, &path)?;
                 file.read_at(data, self.chunks.offset(block) + offset, &path)?;
-                dtype::swap(data, self.layout.swap_width);
+                self.layout.element.swap(data);
             }
         }
         Ok(())
@@ -260,7 +260,7 @@ impl Updater {
         }
         let mut filled = files::zeros(bytes)?;
         fill(&mut filled, &self.layout.fill);
-        dtype::swap(&mut filled, self.layout.swap_width);
+        self.layout.element.swap(&mut filled);
         files::write_at(file, &filled, 0, path)
     }
 }
@@ -299,7 +299,7 @@ impl Medium for Updater {
 
     fn write_part(&self, block: &Block, offset: u64, data: &[u8]) -> Result<()> {
         let chunk = self.open_own(block.object)?;
-        let data = dtype::swapped(data, self.layout.swap_width);
+        let data = self.layout.element.swapped(data);
         let offset = self.chunks.offset(block) + offset;
         chunk
             .file
@@ -321,7 +321,7 @@ impl Medium for Updater {
         };
         let offset = self.chunks.offset(block) + offset;
         chunk.file.read_at(data, offset, &self.path(block.object))?;
-        dtype::swap(data, self.layout.swap_width);
+        self.layout.element.swap(data);
         Ok(())
     }
 
@@ -360,7 +360,7 @@ pub(crate) fn read_only(path: &Path) -> Error {
 /// Reads blocks of chunks.
 pub(super) struct Reader {
     chunks: Chunks,
-    swap_width: usize,
+    element: StoredElement,
     fill: Vec<u8>,
     way: AccessMode,
     /// The open files; `None` for a missing one.
@@ -368,10 +368,15 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(chunks: Chunks, swap_width: usize, fill: Vec<u8>, way: AccessMode) -> Self {
+    pub(super) fn new(
+        chunks: Chunks,
+        element: StoredElement,
+        fill: Vec<u8>,
+        way: AccessMode,
+    ) -> Self {
         Self {
             chunks,
-            swap_width,
+            element,
             fill,
             way,
             open: Open::new(OPEN_MAX),
@@ -424,7 +429,7 @@ impl Medium for Reader {
             None => fill(data, &self.fill),
             Some(file) => {
                 file.read_at(data, self.chunks.offset(block) + offset, &path)?;
-                dtype::swap(data, self.swap_width);
+                self.element.swap(data);
             }
         }
         Ok(())

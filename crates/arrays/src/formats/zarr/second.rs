@@ -1,11 +1,13 @@
 //! Translates metadata of the second format into the third.
 
 use base64::Engine;
+use penstock_engine::Result;
 use serde_json::{Map, Value, json};
 use zarrs::array::ArrayMetadataV2;
 use zarrs::convert::array_metadata_v2_to_v3;
 
-use crate::dtype::{ByteOrder, ElementType};
+use super::data_type;
+use crate::dtype::{ByteOrder, ElementType, StoredElement};
 use crate::fill::Fill;
 
 /// The attribute in which xarray keeps an array's dimension names in the second format.
@@ -42,10 +44,34 @@ pub(super) fn with_fill_value(raw: &Value) -> Value {
     raw
 }
 
+/// The fill value of records: the bytes of one, as base64, or nothing for zeros.
+///
+/// # Errors
+/// [`Kind::Schema`](penstock_engine::Kind::Schema) for anything else.
+pub(super) fn fill_of(element: &StoredElement, value: &Value) -> Result<Fill> {
+    let bytes = match value {
+        Value::Null => return Ok(Fill::default()),
+        // zarr-python 2 writes a zero for zeros.
+        zero if *zero == 0 => return Ok(Fill::default()),
+        value => value
+            .as_str()
+            .and_then(|text| base64::engine::general_purpose::STANDARD.decode(text).ok()),
+    };
+    match bytes {
+        Some(bytes) => Fill::of_stored(element, &bytes),
+        None => Fill::of_zarr(element.element(), value),
+    }
+}
+
 /// The codecs of the third format that do what the metadata of the second describe, if there are
 /// such.
 pub(super) fn codecs(raw: &Value) -> Option<Vec<Value>> {
     let mut known = with_fill_value(raw);
+    if raw["dtype"].is_array() {
+        // Codecs depend on the width of records alone.
+        let width = data_type::of_second(&raw["dtype"]).ok()?.width();
+        (known["dtype"], known["fill_value"]) = (format!("|V{width}").into(), Value::Null);
+    }
     let filters = raw["filters"].as_array().cloned().unwrap_or_default();
     let makes_bytes = |filter: &Value| OF_ELEMENTS.iter().any(|name| filter["id"] == *name);
     let (of_elements, others): (Vec<Value>, Vec<Value>) =
@@ -130,7 +156,7 @@ pub(super) fn names_and_attributes(
 
 /// An element as xarray writes it in an attribute `_FillValue` of the third format: floating-point
 /// numbers are the base64 of a little-endian double, so that no bit is lost.
-pub(super) fn missing_value(element: ElementType, bytes: &[u8]) -> Value {
+pub(super) fn missing_value(element: &ElementType, bytes: &[u8]) -> Value {
     let double = |value: &Value| {
         let number = match value.as_str() {
             None => value.as_f64().unwrap_or_default(),
@@ -187,10 +213,10 @@ pub(crate) fn array_json(raw: &Value, attributes: Map<String, Value>) -> Option<
     }
     let missing = match ElementType::parse(dtype) {
         // The element type is known, but not the codec.
-        Ok((element, _)) => Fill::of_zarr(element, &json["fill_value"])
+        Ok((element, _)) => Fill::of_zarr(&element, &json["fill_value"])
             .ok()
             .filter(|_| missing.is_some())
-            .map(|fill| missing_value(element, &fill.element(element))),
+            .map(|fill| missing_value(&element, &fill.element(&element))),
         Err(_) => missing,
     };
     let (names, attributes) = names_and_attributes(attributes, missing);

@@ -11,7 +11,7 @@ use penstock_machines::memory::buffer::fill;
 use zarrs::array::codec::ShardingIndexLocation;
 
 use super::coder::Coder;
-use crate::dtype;
+use crate::dtype::StoredElement;
 use crate::fs::files::{self, damaged};
 
 /// The offset and length of a missing sub-chunk.
@@ -32,9 +32,8 @@ impl Bytes for File {
 /// The form that all shards of an array have in common.
 pub(super) struct ShardForm {
     pub(super) inner: Coder,
-    /// The width of the bytes to reverse after reading, if sub-chunks hold the elements as they
-    /// are.
-    pub(super) swap_width: Option<usize>,
+    /// The element in sub-chunks that hold the elements and nothing else.
+    pub(super) plain: Option<StoredElement>,
     pub(super) fill: Vec<u8>,
     /// The index of the largest shard.
     index: IndexForm,
@@ -131,13 +130,13 @@ impl IndexForm {
 impl ShardForm {
     pub(super) fn new(
         inner: Coder,
-        swap_width: Option<usize>,
+        plain: Option<StoredElement>,
         index: IndexForm,
         fill: Vec<u8>,
     ) -> Self {
         Self {
             inner,
-            swap_width,
+            plain,
             fill,
             index,
         }
@@ -181,7 +180,7 @@ impl ShardForm {
             return Ok(());
         }
         check_within((offset, bytes), shard_bytes, block.index, path)?;
-        if let Some(swap_width) = self.swap_width {
+        if let Some(element) = &self.plain {
             if bytes != data.len() as u64 {
                 let cause = format!(
                     "sub-chunk {} has {bytes} bytes, not {}",
@@ -191,7 +190,7 @@ impl ShardForm {
                 return Err(damaged(path, cause).in_bytes(offset..offset + bytes));
             }
             shard.read_at(data, offset, path)?;
-            dtype::swap(data, swap_width);
+            element.swap(data);
             return Ok(());
         }
         let mut encoded = files::zeros(bytes)?;

@@ -102,7 +102,7 @@ impl<'a> Additions<'a> {
             let path = format!("/{}", coordinate.name);
             match &coordinate.values {
                 Values::Elements(element, _) => {
-                    datasets.push((path, of_coordinate(coordinate, *element, form)?));
+                    datasets.push((path, of_coordinate(coordinate, element.clone(), form)?));
                 }
                 Values::Strings(strings) => {
                     let shape: Vec<usize> = coordinate.shape.iter().map(|&n| exact(n)).collect();
@@ -182,7 +182,7 @@ fn changed_attributes(
     ];
     for array in &declared.arrays {
         let own = &array.schema.attributes;
-        let values = attributes::of_array(own, array.schema.element, form)?;
+        let values = attributes::of_array(own, &array.schema.element, form)?;
         all.push((dataset_of(&array.schema), own, values));
     }
     let mut changed = Vec::new();
@@ -245,7 +245,7 @@ fn compare(coordinate: &Coordinate, opened: &Hdf5File, form: FileForm) -> Result
     let elements = opened.all_elements(&path)?;
     let is_same = match (&coordinate.values, elements) {
         (Values::Elements(element, bytes), Some(AllElements::Numbers(stored))) => {
-            let own = of_coordinate(coordinate, *element, form)?.element;
+            let own = of_coordinate(coordinate, element.clone(), form)?.element;
             if there != Some(Element::Stored(own)) {
                 return differs("shape and type");
             }

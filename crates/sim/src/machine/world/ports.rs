@@ -8,7 +8,8 @@ use penstock_layout::exact;
 
 use super::World;
 use super::agenda::Event;
-use crate::time::Time;
+use crate::preset::Host;
+use crate::time::{Interval, Span, Time};
 
 /// A transmission leaves by a port, and causes an event when it has arrived.
 pub(super) struct Transmission {
@@ -47,6 +48,14 @@ impl World {
         counts.messages += 1;
         counts.message_bytes += bytes;
         self.counts.set(counts);
+        if let Some(hosts) = self
+            .hosts
+            .as_ref()
+            .filter(|hosts| hosts.are_mates(from, to))
+        {
+            let arrival = self.within_host(hosts.host(), from, to, bytes);
+            return self.arrive_at(arrival, (from, to), then);
+        }
         let outgoing = Transmission { to, bytes, then };
         self.ports.borrow_mut()[from].outgoing.push_back(outgoing);
         if self.ports.borrow()[from].is_due {
@@ -83,16 +92,34 @@ impl World {
             .network
             .borrow_mut()
             .deliver(now, place, self.place(to), bytes);
-        let port = match then {
-            Event::Arrive(letter) => self.letters.borrow_mut().get(letter).map(|l| l.port),
-            _ => None,
-        };
-        let arrival = self.losses.late((from, to), port, delivery.arrival);
-        self.schedule(arrival, then);
+        self.arrive_at(delivery.arrival, (from, to), then);
         if !self.ports.borrow()[from].outgoing.is_empty() {
             let free_at = self.network.borrow().sender_free_at(place);
             self.port_at(free_at.max(now), from, 0);
         }
+    }
+
+    /// Lets a transmission cause its event, later if a fault makes it late.
+    fn arrive_at(&self, arrival: Time, between: (NodeId, NodeId), then: Event) {
+        let port = match then {
+            Event::Arrive(letter) => self.letters.borrow_mut().get(letter).map(|l| l.port),
+            _ => None,
+        };
+        let arrival = self.losses.late(between, port, arrival);
+        self.schedule(arrival, then);
+    }
+
+    /// The time when a message is there that does not leave its host: a node takes in the bytes of
+    /// one after the other.
+    fn within_host(&self, host: &Host, from: NodeId, to: NodeId, bytes: u64) -> Time {
+        if from == to {
+            return self.now();
+        }
+        let span = Span::of_bytes(bytes, host.message_bytes_per_second);
+        let free_at = &mut self.taken_in.borrow_mut()[to];
+        let taken = Interval::starting(self.now().max(*free_at), span);
+        *free_at = taken.end;
+        taken.end + Span::from_us_f64(host.message_latency_us)
     }
 
     fn distance(&self, from: NodeId, to: NodeId) -> u32 {

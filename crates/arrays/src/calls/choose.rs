@@ -1,0 +1,457 @@
+//! Chooses the way of a call, by the model of this machine.
+//!
+//! The machine is a preset that `penstock calibrate` has written. Of a call with a new shape the
+//! node that directs predicts every way in closed form, and takes the fastest; later calls of that
+//! shape find the predictions here. What a call took corrects the prediction of its way, and by
+//! itself no other; a second way is tried once if it may be faster than the first has been.
+//!
+//! ```text
+//! ways   strategies x servers (the usual number, all, one a host) x blocks (1 MiB, 4 MiB)
+//! ```
+//!
+//! Only what the model knows is chosen for: arrays in files and in chunks on a file system, whose
+//! ranks hold boxes. Other calls are carried out as they would be without a machine.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use penstock_engine::encoding::encode;
+use penstock_engine::{Error, Holders, Kind, Operation, Result, Strategy};
+use penstock_layout::DiskSchema;
+use penstock_predict::predicting::predict_by;
+use penstock_predict::{By, Question};
+use penstock_sim::preset::Preset;
+
+use super::forecast::Forecast;
+use super::settings::{BLOCK_BYTES, Method, Settings, Way};
+use super::strategy::{Choice, Tuning, strategy_named};
+
+/// The larger of the two block sizes that are weighed.
+const LARGE_BLOCK_BYTES: u64 = 4 * BLOCK_BYTES;
+/// The weight of the last call in the correction of a prediction.
+const LAST_WEIGHT: f64 = 0.5;
+/// The most shapes that are remembered.
+const SHAPES_MAX: usize = 1000;
+
+/// The matter of a choice: the call, as far as it is known before its target is made.
+pub(super) struct Matter<'a> {
+    pub(super) operation: Operation,
+    pub(super) method: Method,
+    pub(super) holders: &'a Holders,
+    /// The array on disk, by the most bytes of a block.
+    pub(super) disk: &'a dyn Fn(u64) -> Result<DiskSchema>,
+    /// Whether a strategy can carry the call out.
+    pub(super) fits: &'a dyn Fn(&Strategy, &DiskSchema) -> Result<()>,
+    /// Whether the model knows what is on disk: elements as they are, on a file system.
+    pub(super) is_known: bool,
+}
+
+/// The choice of a way.
+pub(super) struct Chosen {
+    pub(super) way: Way,
+    pub(super) block_bytes: u64,
+    /// The prediction, if a machine is known, and where it is kept.
+    pub(super) forecast: Option<Forecast>,
+    place: Option<(Vec<u8>, usize)>,
+}
+
+/// A way that was weighed.
+#[derive(Clone)]
+struct Weighed {
+    way: Way,
+    block_bytes: u64,
+    forecast: Forecast,
+    /// What calls took over what was predicted.
+    correction: Option<f64>,
+}
+
+impl Weighed {
+    fn seconds(&self, usual: f64) -> f64 {
+        self.forecast.seconds * self.correction.unwrap_or(usual)
+    }
+
+    /// The forecast, corrected by what calls took.
+    fn corrected(&self) -> Forecast {
+        let by = self.correction.unwrap_or(1.0);
+        let forecast = self.forecast.clone();
+        Forecast {
+            seconds: forecast.seconds * by,
+            low: forecast.low * by,
+            high: forecast.high * by,
+            ..forecast
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    machine: Option<Result<Arc<Preset>>>,
+    shapes: HashMap<Vec<u8>, Vec<Weighed>>,
+}
+
+/// The choice of one call, from its preparation to its end.
+pub(super) struct Choosing {
+    /// What is known; none for a call that is not chosen for.
+    chooser: Option<Arc<Chooser>>,
+    made: Option<(Chosen, Instant)>,
+}
+
+impl Choosing {
+    pub(super) fn by(chooser: &Arc<Chooser>) -> Self {
+        Self {
+            chooser: Some(chooser.clone()),
+            made: None,
+        }
+    }
+
+    /// The call is carried out by its method.
+    pub(super) fn none() -> Self {
+        Self {
+            chooser: None,
+            made: None,
+        }
+    }
+
+    /// Chooses the way and the most bytes of a block.
+    ///
+    /// # Errors
+    /// As [`Chooser::choose`].
+    pub(super) fn choose(
+        &mut self,
+        settings: &Settings,
+        matter: &Matter<'_>,
+    ) -> Result<(Way, u64)> {
+        let Some(chooser) = &self.chooser else {
+            return Ok((matter.method.way(), settings.options.block_bytes));
+        };
+        let chosen = chooser.choose(settings, matter)?;
+        let (way, block_bytes) = (chosen.way, chosen.block_bytes);
+        self.made = Some((chosen, Instant::now()));
+        Ok((way, block_bytes))
+    }
+
+    /// The call has ended well.
+    pub(super) fn ended(&self) {
+        if let (Some(chooser), Some((chosen, begun))) = (&self.chooser, &self.made) {
+            chooser.learn(chosen, begun.elapsed().as_secs_f64());
+        }
+    }
+
+    /// What all ranks hear: the forecast, encoded.
+    pub(super) fn words(&self) -> Vec<u8> {
+        let forecast = self
+            .made
+            .as_ref()
+            .and_then(|(chosen, _)| chosen.forecast.as_ref());
+        // A forecast that cannot be told is missing in the reports.
+        forecast.map_or(Vec::new(), |forecast| encode(forecast).unwrap_or_default())
+    }
+}
+
+/// What a session knows of its machine, and of the calls that it has made.
+#[derive(Default)]
+pub(super) struct Chooser(Mutex<State>);
+
+impl Chooser {
+    /// Chooses the way of a call.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when the choice is left to the model and there is no machine, or its file
+    /// makes no sense; the error of the strategy if it cannot carry the call out.
+    pub(super) fn choose(&self, settings: &Settings, matter: &Matter<'_>) -> Result<Chosen> {
+        let usual = matter.method.way();
+        let mut chosen = Chosen {
+            way: usual,
+            block_bytes: settings.options.block_bytes,
+            forecast: None,
+            place: None,
+        };
+        let Some(machine) = self.machine(settings, matter.method.choice)? else {
+            return Ok(chosen);
+        };
+        let is_known = matter.is_known
+            && !matter.method.is_split
+            && !matter.holders.are_lists()
+            && settings.is_weighed();
+        if !is_known {
+            return Ok(chosen);
+        }
+        let shape = self.weigh(settings, matter, &machine)?;
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(ways) = state.shapes.get(&shape) else {
+            return Ok(chosen);
+        };
+        if let Some(place) = best(ways) {
+            let Weighed {
+                way, block_bytes, ..
+            } = ways[place];
+            chosen = Chosen {
+                way,
+                block_bytes,
+                forecast: Some(ways[place].corrected()),
+                place: Some((shape, place)),
+            };
+        }
+        Ok(chosen)
+    }
+
+    /// Notes what a call took.
+    pub(super) fn learn(&self, chosen: &Chosen, seconds: f64) {
+        let Some((shape, place)) = &chosen.place else {
+            return;
+        };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ways = state.shapes.get_mut(shape);
+        if let Some(known) = ways.and_then(|ways| ways.get_mut(*place)) {
+            let now = seconds / known.forecast.seconds.max(f64::MIN_POSITIVE);
+            known.correction = Some(match known.correction {
+                None => now,
+                Some(before) => before * (1.0 - LAST_WEIGHT) + now * LAST_WEIGHT,
+            });
+        }
+    }
+
+    /// A table of the forecasts of all ways that can carry a call out, the fastest first; empty if
+    /// the way that was chosen has none.
+    ///
+    /// # Errors
+    /// As [`Chooser::choose`].
+    pub(super) fn table(
+        &self,
+        settings: &Settings,
+        matter: &Matter<'_>,
+        chosen: &Chosen,
+    ) -> Result<String> {
+        let Some(taken) = &chosen.forecast else {
+            return Ok(String::new());
+        };
+        let any = Matter {
+            method: Method::by(Choice::Auto),
+            ..*matter
+        };
+        let Some((shape, _)) = self.choose(settings, &any)?.place else {
+            return Ok(String::new());
+        };
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let ways = state.shapes.get(&shape).into_iter().flatten();
+        let mut all: Vec<Forecast> = ways.map(Weighed::corrected).collect();
+        if !all.iter().any(|other| other.is_of_way(taken)) {
+            all.push(taken.clone());
+        }
+        all.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
+        let mut text =
+            "  predicted (each number at the fast and the slow end of its spread):\n".to_string();
+        for forecast in all {
+            let mark = match forecast.is_of_way(taken) {
+                true => "  <- chosen",
+                false => "",
+            };
+            text += &format!("    {forecast}{mark}\n");
+        }
+        Ok(text)
+    }
+
+    /// The machine of the session; none if it has none and needs none.
+    fn machine(&self, settings: &Settings, choice: Choice) -> Result<Option<Arc<Preset>>> {
+        let Some(path) = &settings.options.machine else {
+            let cause = "strategy=\"auto\" needs a description of this machine: let `penstock \
+                         calibrate --output FILE` write one, and give it as `machine`";
+            return match choice {
+                Choice::Auto => Err(Error::new(Kind::Schema, "choosing a strategy", cause)),
+                Choice::By(_) => Ok(None),
+            };
+        };
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let machine = state.machine.get_or_insert_with(|| read(path));
+        machine.clone().map(Some)
+    }
+
+    /// Weighs the ways of a call, if no call of its shape was weighed yet, and gives the shape.
+    fn weigh(&self, settings: &Settings, matter: &Matter<'_>, machine: &Preset) -> Result<Vec<u8>> {
+        let request = |way: Way, block_bytes: u64| {
+            let disk = (matter.disk)(block_bytes)?;
+            (matter.fits)(&way.strategy, &disk)?;
+            let holders = matter.holders.clone();
+            settings.request(matter.operation, way, holders, disk, None)
+        };
+        let usual = matter.method.way();
+        let usual = request(usual, settings.options.block_bytes)?;
+        let shape = encode(&(matter.method.choice, usual))?;
+        let state = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state().shapes.contains_key(&shape) {
+            return Ok(shape);
+        }
+        let (mut ways, mut weighed) = (Vec::new(), HashSet::new());
+        for (way, block_bytes) in ways_of(settings, matter) {
+            let Ok(request) = request(way, block_bytes) else {
+                continue; // it cannot be carried out so
+            };
+            if !weighed.insert(encode(&request)?) {
+                continue; // another number of servers or bytes comes to the same
+            }
+            let question = Question {
+                requests: std::slice::from_ref(&request),
+                clients: settings.clients,
+                hosts: settings.hosts(),
+            };
+            let predicted = predict_by(machine, &question, Some(By::ClosedForm))?;
+            ways.push(Weighed {
+                way,
+                block_bytes,
+                forecast: Forecast::of(&predicted, way.strategy, block_bytes),
+                correction: None,
+            });
+        }
+        let mut state = state();
+        if state.shapes.len() >= SHAPES_MAX {
+            state.shapes.clear();
+        }
+        state.shapes.insert(shape.clone(), ways);
+        Ok(shape)
+    }
+}
+
+/// The place of the way that is taken.
+fn best(ways: &[Weighed]) -> Option<usize> {
+    let known: Vec<f64> = ways.iter().filter_map(|way| way.correction).collect();
+    // Ways without a call of their own are taken to be as far off as the others.
+    let usual = match known.len() {
+        0 => 1.0,
+        count => known.iter().sum::<f64>() / count as f64,
+    };
+    let seconds = |way: &Weighed| way.seconds(usual);
+    let order = |one: &&Weighed, other: &&Weighed| seconds(one).total_cmp(&seconds(other));
+    let first = ways.iter().min_by(order)?;
+    // A way without calls is tried once, if its range reaches below what the first one takes.
+    let may_be_faster =
+        |way: &&Weighed| way.correction.is_none() && way.forecast.low * usual < seconds(first);
+    let untried = match first.correction {
+        Some(_) => ways.iter().filter(may_be_faster).min_by(order),
+        None => None,
+    };
+    let taken = untried.unwrap_or(first);
+    ways.iter().position(|way| std::ptr::eq(way, taken))
+}
+
+/// The ways that are weighed, the usual one first: of ways that take equally long, it is taken.
+fn ways_of(settings: &Settings, matter: &Matter<'_>) -> Vec<(Way, u64)> {
+    let usual = matter.method.way();
+    let options = &settings.options;
+    if let Choice::By(_) = matter.method.choice {
+        return vec![(usual, options.block_bytes)];
+    }
+    let blocks = match options.block_bytes == BLOCK_BYTES {
+        true => vec![BLOCK_BYTES, LARGE_BLOCK_BYTES],
+        false => vec![options.block_bytes],
+    };
+    let servers = match options.servers {
+        Some(_) => vec![None],
+        None => vec![None, Some(settings.servers()), Some(settings.hosts())],
+    };
+    let strategies = ["disk-directed", "two-phase", "caching", "independent"];
+    let strategies = strategies.map(|word| strategy_named(word, &Tuning::default()));
+    let mut ways = Vec::new();
+    for strategy in strategies.into_iter().flatten() {
+        for &block_bytes in &blocks {
+            for &servers in &servers {
+                let way = Way {
+                    strategy,
+                    servers,
+                    ..usual
+                };
+                ways.push((way, block_bytes));
+            }
+        }
+    }
+    ways
+}
+
+/// Reads the description of a machine.
+fn read(path: &Path) -> Result<Arc<Preset>> {
+    let wrong = |cause: &dyn std::fmt::Display| {
+        let error = Error::new(
+            Kind::Schema,
+            "reading the description of this machine",
+            cause,
+        );
+        error.at(path)
+    };
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    let preset =
+        Preset::from_toml(&text, &path.to_string_lossy()).map_err(|error| wrong(&error))?;
+    match preset.host {
+        Some(_) => Ok(Arc::new(preset)),
+        None => Err(wrong(
+            &"it has no section `host`: it describes no machine that runs this program",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn weighed(seconds: f64, correction: Option<f64>) -> Weighed {
+        Weighed {
+            way: Method::disk_directed().way(),
+            block_bytes: BLOCK_BYTES,
+            forecast: Forecast {
+                strategy: "disk-directed".to_string(),
+                servers: 1,
+                block_bytes: BLOCK_BYTES,
+                seconds,
+                low: seconds * 0.9,
+                high: seconds * 1.1,
+                messages: 0,
+                memory_bytes: 0,
+                bottleneck: "disk".to_string(),
+                by: "closed form".to_string(),
+            },
+            correction,
+        }
+    }
+
+    #[test]
+    fn the_fastest_is_taken() {
+        assert_eq!(best(&[]), None);
+        let ways = [2.0, 1.0, 3.0].map(|seconds| weighed(seconds, None));
+        assert_eq!(best(&ways), Some(1));
+        let alike = [1.0, 1.0].map(|seconds| weighed(seconds, None));
+        assert_eq!(best(&alike), Some(0), "the usual way comes first");
+    }
+
+    #[test]
+    fn a_slow_machine_changes_nothing() {
+        // All is slower than predicted: that is no reason to try what is predicted far slower.
+        let ways = [
+            weighed(1.0, Some(3.0)),
+            weighed(1.5, None),
+            weighed(2.0, None),
+        ];
+        assert_eq!(best(&ways), Some(0));
+    }
+
+    #[test]
+    fn a_way_whose_range_reaches_below_is_tried_once() {
+        let ways = [
+            weighed(1.0, Some(2.0)),
+            weighed(1.05, None),
+            weighed(1.5, None),
+        ];
+        assert_eq!(best(&ways), Some(1));
+        let tried = [
+            weighed(1.0, Some(2.0)),
+            weighed(1.05, Some(3.0)),
+            weighed(1.5, None),
+        ];
+        assert_eq!(best(&tried), Some(0));
+        let better = [
+            weighed(1.0, Some(2.0)),
+            weighed(1.05, Some(1.0)),
+            weighed(1.5, None),
+        ];
+        assert_eq!(best(&better), Some(1));
+    }
+}

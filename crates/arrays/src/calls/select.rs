@@ -1,0 +1,98 @@
+//! Selects elements of arrays: the call of every rank. The director is that of `sifted`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use penstock_engine::{Operation, Result};
+
+use super::array::ArrayCall;
+use super::ask::Ask;
+use super::errand::Direction;
+use super::session::Session;
+use super::settings::Report;
+use super::sifted::SiftErrand;
+use crate::ElementType;
+use crate::sieve::{Fields, Recipients, SelectCatch, Work};
+
+/// The options of a selection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectOptions {
+    /// The condition on the elements: the grammar is at the head of `crate::expression`.
+    pub condition: String,
+    /// The fields that are wanted of records, in this order; all without.
+    pub fields: Option<Vec<String>>,
+    /// To whom elements go.
+    pub recipients: Recipients,
+}
+
+/// The elements of one rank that a selection has found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SelectedElements {
+    /// The indices of the elements in the array, one element after the other, in row-major order.
+    pub indices: Vec<i64>,
+    /// The type of what is selected: of the elements, or of some of their fields.
+    pub element: ElementType,
+    /// The bytes of the elements, in the machine's byte order.
+    pub values: Vec<u8>,
+    /// What servers moved: `bytes` are those that they sent to all ranks.
+    pub report: Report,
+}
+
+impl Session {
+    /// Selects the elements of an array at `path` that satisfy a condition: servers look at the
+    /// elements, and send each rank those that it holds, or deal them out evenly or by a value.
+    /// Disk-directed. What ranks get is in the order of the array.
+    ///
+    /// An element that several ranks hold goes to each of them, once; if elements are dealt out,
+    /// each goes to one rank. Dealt out evenly, the numbers of any two ranks differ by one at most.
+    /// A rank's memory is not touched.
+    ///
+    /// # Errors
+    /// The same on all ranks: as [`Session::read`]; [`penstock_engine::Kind::Schema`] for a
+    /// condition that makes no sense, with the column;
+    /// [`penstock_engine::Kind::Unsupported`] when elements are to be dealt out and servers stand.
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn select(
+        &self,
+        path: &Path,
+        array: &ArrayCall,
+        options: SelectOptions,
+    ) -> Result<SelectedElements> {
+        self.flush_changed()?;
+        if let Err(error) = self.check_outstanding(Operation::Read, path, array) {
+            return Err(self.refuse(error));
+        }
+        let SelectOptions {
+            condition,
+            fields,
+            recipients,
+        } = options;
+        let (shape, element) = (&array.schema.shape, &array.schema.element);
+        let wanted = Fields::of(element, fields.as_deref()).map_err(|error| self.refuse(error))?;
+        let ask = Ask::Select {
+            path: path.into(),
+            array: array.ask(),
+            condition: condition.clone(),
+            fields: fields.clone(),
+            recipients: recipients.clone(),
+        };
+        let work = Work::Select {
+            condition,
+            fields,
+            recipients,
+            ranks: self.clients(),
+        };
+        let catch = Arc::new(SelectCatch::new(shape, &wanted.element, self.servers()));
+        let errand = SiftErrand::new(path.to_path_buf(), array.clone(), work);
+        let report = self.sift(ask, array, Direction::of(errand), catch.clone())?;
+        let selected = catch.take_result()?;
+        Ok(SelectedElements {
+            indices: selected.indices(shape),
+            element: wanted.element,
+            values: selected.values,
+            report,
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! To whom a selection delivers elements.
+//!
+//! Distribution by value is that of Kotz, TOCS 1997, section 8: records go to clients by what is in
+//! them, particles by their cell, say. A server computes the rank of each element that it has read,
+//! so elements cross the network once.
+
+use penstock_engine::{Error, Kind, Result};
+use penstock_layout::exact;
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::NumberType;
+use crate::expression::{Column, Expression, Scope};
+
+/// The ranks to whom a selection delivers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Recipients {
+    /// Each rank that holds the element, in the memory schema of the array.
+    Holders,
+    /// All ranks evenly, in the order of the array.
+    Evenly,
+    /// The rank that a value of the element names.
+    ByValue {
+        /// The expression of the value: the grammar is at the head of `crate::expression`.
+        expression: String,
+        /// The lowest value of each rank but the first, ascending; without them the value is an
+        /// integer, and the rank is its rest in a division by the number of ranks.
+        splitters: Option<Vec<f64>>,
+    },
+}
+
+impl Recipients {
+    /// The recipients in words.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Self::Holders => "who holds them".to_string(),
+            Self::Evenly => "all evenly".to_string(),
+            Self::ByValue {
+                expression,
+                splitters: None,
+            } => format!("by {expression}"),
+            Self::ByValue {
+                expression,
+                splitters: Some(splitters),
+            } => format!("by {expression}, split at {splitters:?}"),
+        }
+    }
+}
+
+/// How a server finds the rank to whom it delivers an element.
+pub(super) enum Deal {
+    /// By the place in the array: rank `r` of `p` has `r n / p .. (r + 1) n / p` of `n`.
+    Evenly { elements: u128, ranks: u128 },
+    /// By a value.
+    ByValue(Key),
+}
+
+/// The value of an element that names its rank.
+pub(super) struct Key {
+    pub(super) expression: Expression,
+    splitters: Option<Vec<f64>>,
+    ranks: usize,
+}
+
+impl Deal {
+    /// The deal of an array of this shape to so many ranks; `None` if elements go to who holds
+    /// them.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for an expression or splitters that make no sense.
+    pub(super) fn new(
+        recipients: &Recipients,
+        (shape, ranks): (&[u64], usize),
+        scope: &Scope,
+    ) -> Result<Option<Self>> {
+        Ok(match recipients {
+            Recipients::Holders => None,
+            Recipients::Evenly => Some(Self::Evenly {
+                elements: shape.iter().map(|extent| u128::from(*extent)).product(),
+                ranks: ranks as u128,
+            }),
+            Recipients::ByValue {
+                expression,
+                splitters,
+            } => Some(Self::ByValue(Key::new(
+                expression, splitters, ranks, scope,
+            )?)),
+        })
+    }
+
+    /// The rank of an element, by its place and by the number of its value's rank.
+    pub(super) fn rank_of(&self, place: u64, by_value: usize) -> usize {
+        match self {
+            Self::Evenly { elements, ranks } => {
+                // The largest r with r n / p <= place, rounded down.
+                let rank = ((u128::from(place) + 1) * ranks - 1) / (*elements).max(1);
+                exact::<usize>(rank)
+            }
+            Self::ByValue(_) => by_value,
+        }
+    }
+}
+
+impl Key {
+    fn new(text: &str, splitters: &Option<Vec<f64>>, ranks: usize, scope: &Scope) -> Result<Self> {
+        use NumberType::{Bool, C8, C16, F2, F4, F8};
+        let expression = Expression::read(text, scope)?;
+        let wrong = |cause: String| {
+            let doing = format!("dealing elements out by {text:?}");
+            Err(Error::new(Kind::Schema, doing, cause))
+        };
+        match (expression.number(), splitters) {
+            (C8 | C16, _) => return wrong("complex numbers have no order".to_string()),
+            (F2 | F4 | F8, None) => {
+                let cause = "it is no integer: give splitters, or an integer such as a cell's \
+                             number or hash(..)";
+                return wrong(cause.to_string());
+            }
+            (Bool, Some(_)) => return wrong("a truth has no splitters".to_string()),
+            (_, Some(splitters)) => {
+                let is_ascending = splitters.is_sorted() && splitters.iter().all(|at| !at.is_nan());
+                if !is_ascending || splitters.len() >= ranks {
+                    return wrong(format!(
+                        "splitters are numbers in ascending order, at most one for each rank but \
+                         the first: there are {} for {ranks} ranks",
+                        splitters.len()
+                    ));
+                }
+            }
+            (_, None) => {}
+        }
+        Ok(Self {
+            expression,
+            splitters: splitters.clone(),
+            ranks,
+        })
+    }
+
+    /// The rank of each of `count` elements with these values, or with one that stands for all.
+    pub(super) fn ranks(&self, values: &Column, count: usize) -> Vec<usize> {
+        let ranks = match &self.splitters {
+            None => {
+                let all = self.ranks as i128;
+                let rest = |value: i128| exact::<usize>(value.rem_euclid(all));
+                values.as_wide().into_iter().map(rest).collect()
+            }
+            Some(splitters) => values.ranges(splitters),
+        };
+        match ranks[..] {
+            [one] => vec![one; count],
+            _ => ranks,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ElementType;
+
+    fn scope(element: ElementType) -> Scope {
+        Scope {
+            name: "u".to_string(),
+            element,
+            dims: vec![None],
+        }
+    }
+
+    #[test]
+    fn places_are_dealt_to_ranks_in_order() {
+        for (elements, ranks) in [(10, 3), (2, 5), (1, 1), (1000, 7), (5, 5)] {
+            let of = scope(ElementType::F8);
+            let deal = Deal::new(&Recipients::Evenly, (&[elements], ranks), &of);
+            let deal = deal.unwrap().unwrap();
+            for place in 0..elements {
+                let start = |rank: u64| rank * elements / ranks as u64;
+                let rank = deal.rank_of(place, 0) as u64;
+                assert!(
+                    (start(rank)..start(rank + 1)).contains(&place),
+                    "{place} of {elements}"
+                );
+            }
+        }
+    }
+
+    fn key(text: &str, element: ElementType, splitters: Option<&[f64]>) -> Result<Key> {
+        Key::new(text, &splitters.map(<[f64]>::to_vec), 4, &scope(element))
+    }
+
+    #[test]
+    fn integers_name_ranks_by_their_rest() {
+        let key = key("u", ElementType::I8, None).unwrap();
+        let values = Column::I8(vec![-5, -4, -1, 0, 3, 4, i64::MAX, i64::MIN]);
+        assert_eq!(key.ranks(&values, 8), [3, 0, 3, 0, 3, 0, 3, 0]);
+        assert_eq!(key.ranks(&Column::I8(vec![6]), 3), [2, 2, 2]);
+    }
+
+    #[test]
+    fn splitters_are_the_lowest_values_of_ranks() {
+        let splitters = [-1.5, 0.0, 0.0];
+        let floats = key("u", ElementType::F8, Some(&splitters)).unwrap();
+        let values = [-2.0, -1.5, -0.0, 0.0, 9.0, f64::NAN, f64::NEG_INFINITY];
+        let ranks = floats.ranks(&Column::F8(values.to_vec()), values.len());
+        assert_eq!(ranks, [0, 1, 3, 3, 3, 3, 0]);
+        let large = (1_i64 << 53) + 1;
+        let splitters = [
+            (1_i64 << 53) as f64,
+            ((1_i64 << 53) + 2) as f64,
+            f64::INFINITY,
+        ];
+        let integers = key("u", ElementType::I8, Some(&splitters)).unwrap();
+        let values = Column::I8(vec![large - 2, large - 1, large, large + 1]);
+        assert_eq!(integers.ranks(&values, 4), [0, 1, 1, 2]);
+        let parts = key("u", ElementType::I4, Some(&[-0.5, 0.5])).unwrap();
+        assert_eq!(parts.ranks(&Column::I4(vec![-1, 0, 1]), 3), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_names_no_rank_is_refused() {
+        let long = [0.0; 4];
+        let cases: [(&str, ElementType, Option<&[f64]>, &str); 7] = [
+            ("u", ElementType::F8, None, "no integer"),
+            ("u", ElementType::C8, None, "no order"),
+            ("u > 1", ElementType::F8, Some(&[0.5]), "no splitters"),
+            ("u", ElementType::F8, Some(&[1.0, 0.0]), "ascending"),
+            ("u", ElementType::F8, Some(&[f64::NAN]), "ascending"),
+            ("u", ElementType::F8, Some(&long), "at most one"),
+            ("3", ElementType::F8, None, "the same for all"),
+        ];
+        for (text, element, splitters, words) in cases {
+            let refused = key(text, element, splitters).err().unwrap();
+            assert!(refused.cause.contains(words), "{text}: {refused}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+"""Calls that are predicted, and strategies that the model of the machine chooses."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import Dealt, caught, local_of, ramp
+
+import penstock as ps
+
+MACHINE = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "host.toml"
+"""A host with two processors."""
+
+KNOWN = [
+    ps.Chunks((4, 3)),
+    ps.RowMajor(),
+    ps.RowMajor("npy"),
+    ps.Distribution("BLOCK,*", (3,)),
+    ps.HDF5(chunks=(4, 3)),
+    None,
+]
+UNKNOWN = [ps.Chunks((4, 4), codec="zstd:1"), ps.Chunks((8, 4), subchunks=(2, 4))]
+STRATEGIES = ("disk-directed", "two-phase", "caching", "independent")
+
+
+def array(held: Dealt, disk: ps.Disk | None) -> ps.Array:
+    named = {} if disk is None else {"disk": disk}
+    return ps.Array("u", (11, 9), "f8", memory=held.memory(0), **named)
+
+
+def written(session: ps.Session, path: Path, disk: ps.Disk | None, **options):
+    """Writes, reads back, and gives the forecast of the write."""
+    held = Dealt("BLOCK,CYCLIC(2)", (2, 2))
+    u, whole = array(held, disk), ramp((11, 9))
+    local = local_of(u, held, session.rank, "C", whole)
+    report = session.write(path, u, local.view, **options)
+    out = np.zeros_like(local.view)
+    session.read(path, u, out=out, **options)
+    assert np.array_equal(out, local.view)
+    return report.predicted
+
+
+@pytest.mark.parametrize("disk", KNOWN)
+def test_all_ranks_hear_what_was_chosen(place, disk):
+    def main(session):
+        return written(session, place / "u", disk)
+
+    all_ranks = ps.run(main, 4, machine=MACHINE, sync=False)
+    forecast = all_ranks[0]
+    assert all(other == forecast for other in all_ranks)
+    assert forecast.strategy in STRATEGIES and forecast.servers >= 1
+    assert 0 < forecast.low <= forecast.seconds <= forecast.high
+    assert forecast.bottleneck in ("disk", "network", "copying", "CPU", "metadata")
+    assert forecast.by == "closed form"
+
+
+@pytest.mark.parametrize("disk", UNKNOWN)
+def test_what_the_model_does_not_know_is_as_it_was(place, disk):
+    def main(session):
+        assert (
+            session.explain(place / "u", array(Dealt("BLOCK,*", (4,)), disk)).count("bottle") == 0
+        )
+        return written(session, place / "u", disk)
+
+    assert ps.run(main, 4, machine=MACHINE, sync=False) == [None] * 4
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_strategy_that_is_named_is_taken_and_predicted(place, strategy):
+    def main(session):
+        return written(session, place / "u", ps.Chunks((4, 3)), strategy=strategy)
+
+    forecast = ps.run(main, 4, machine=MACHINE, sync=False)[0]
+    assert forecast.strategy == strategy
+
+
+def test_explain_tells_what_each_strategy_would_take(place):
+    held = Dealt("BLOCK,CYCLIC(2)", (2, 2))
+
+    def main(session):
+        u = array(held, ps.Chunks((4, 3)))
+        chosen = session.explain(place / "u", u)
+        named = session.explain(place / "u", u, strategy="two-phase")
+        local = local_of(u, held, session.rank, "C", ramp((11, 9)))
+        return chosen, named, session.write(place / "u", u, local.view).predicted
+
+    texts = ps.run(main, 4, machine=MACHINE, sync=False)
+    assert len({chosen for chosen, _, _ in texts}) == 1
+    chosen, named, forecast = texts[0]
+    lines = re.findall(r"^ +([\d.]+) s \(([\d.]+) to ([\d.]+)\): (\S+), (.*)$", chosen, re.M)
+    seconds = [float(line[0]) for line in lines]
+    assert seconds == sorted(seconds) and {line[3] for line in lines} == set(STRATEGIES)
+    marked = [line for line in lines if "chosen" in line[4]]
+    assert marked == [lines[0]] and marked[0][3] == forecast.strategy
+    of_named = [line for line in named.splitlines() if "chosen" in line]
+    assert len(of_named) == 1 and "two-phase" in of_named[0]
+
+
+def test_a_session_learns_from_its_calls(place):
+    def main(session):
+        u = ps.Array("u", (64, 64), "f8", disk=ps.Chunks((16, 64)))
+        data = ramp((64, 64))
+        forecasts, took = [], []
+        for _ in range(20):
+            report = session.write(place / "u", u, data)
+            forecasts.append(report.predicted)
+            took.append(report.seconds)
+        return forecasts, took
+
+    forecasts, took = ps.run(main, 1, machine=MACHINE, sync=False)[0]
+    # No calibration is of this machine: later forecasts of a way are nearer than its first.
+    ways = [(each.strategy, each.servers, each.block_bytes) for each in forecasts]
+    last = ways[-1]
+    of_last = [nth for nth, way in enumerate(ways) if way == last]
+    first = forecasts[of_last[0]]
+    assert all(forecasts[nth].seconds != first.seconds for nth in of_last[1:])
+    assert forecasts[-1].seconds < 10 * max(took)
+
+
+def test_the_environment_names_a_machine(place, monkeypatch):
+    def main(session):
+        return written(session, place / "u", None)
+
+    monkeypatch.setenv("PENSTOCK_MACHINE", str(MACHINE))
+    assert ps.run(main, 4, sync=False)[0] is not None
+    monkeypatch.delenv("PENSTOCK_MACHINE")
+    assert ps.run(main, 4, sync=False) == [None] * 4
+
+
+def test_without_a_machine_there_is_nothing_to_choose_by(place):
+    def main(session):
+        u = ps.Array("u", (8,), "f8")
+        return caught(lambda: session.write(place / "u", u, np.ones(8), strategy="auto"))
+
+    for error in ps.run(main, 1, sync=False):
+        assert isinstance(error, ps.SchemaError) and "penstock calibrate" in str(error)
+    assert not list(place.iterdir())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "name = 3", MACHINE.read_text().replace("[host]", "[hosts]")],
+    ids=["missing", "empty", "wrong", "unknown"],
+)
+def test_a_description_that_makes_no_sense_is_the_error_of_all(place, text):
+    machine = place / "machine.toml"
+    if text is not None:
+        machine.write_text(text)
+
+    def main(session):
+        return caught(lambda: written(session, place / "u", None))
+
+    for error in ps.run(main, 4, machine=machine, sync=False):
+        assert isinstance(error, ps.SchemaError) and "machine.toml" in str(error)
+
+
+def test_a_machine_of_the_papers_runs_no_program_of_today(place):
+    text = (MACHINE.parents[2] / "sim" / "presets" / "tocs97.toml").read_text()
+    machine = place / "machine.toml"
+    machine.write_text(text)
+    with ps.Session(machine=machine) as session:
+        u = ps.Array("u", (8,), "f8")
+        error = caught(lambda: session.write(place / "u", u, np.ones(8)))
+    assert isinstance(error, ps.SchemaError) and "no section `host`" in str(error)
+
+
+def test_split_collectives_are_disk_directed(place):
+    with ps.Session(machine=MACHINE, sync=False) as session:
+        u = ps.Array("u", (8, 8), "f8")
+        report = session.begin_write(place / "u", u, ramp((8, 8))).end()
+    assert report.bytes == 512
+    assert report.predicted is None or report.predicted.strategy == "disk-directed"
+
+
+def test_the_program_of_the_page_runs(place, monkeypatch, capsys):
+    page = MACHINE.parents[3] / "docs" / "predict.md"
+    [program] = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (place / "this.toml").write_text(MACHINE.read_text())
+    monkeypatch.chdir(place)
+    exec(compile(program, "predict.md", "exec"), {})
+    said = capsys.readouterr().out
+    assert "<- chosen" in said and len(said.splitlines()[-1].split()) == 3
