@@ -94,7 +94,10 @@ def test_explain_tells_what_each_strategy_would_take(place):
     seconds = [float(line[0]) for line in lines]
     assert seconds == sorted(seconds) and {line[3] for line in lines} == set(STRATEGIES)
     marked = [line for line in lines if "chosen" in line[4]]
-    assert marked == [lines[0]] and marked[0][3] == forecast.strategy
+    [taken] = marked
+    assert taken[3] == forecast.strategy
+    # The usual way stays, unless another one is much faster.
+    assert taken == lines[0] or 0.8 * float(taken[0]) <= seconds[0]
     of_named = [line for line in named.splitlines() if "chosen" in line]
     assert len(of_named) == 1 and "two-phase" in of_named[0]
 

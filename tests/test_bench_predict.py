@@ -40,7 +40,7 @@ def test_the_summary_counts():
     pairs = [pair(0, "a", 1.0, 1.1), pair(0, "b", 2.0, 1.0), pair(1, "a", 1.3, 1.0)]
     text = predict.summary(pairs)
     assert "within 15%: 1 of 3 (33%); within 35%: 2 of 3 (67%)" in text
-    assert "in 2 of 2 calls (100%)" in text
+    assert "called best in 2 of 2 calls (100%), that of auto in 2 of 2 calls (100%)" in text
     assert predict.summary([]) == "nothing was measured"
 
 

@@ -38,7 +38,7 @@
 //!     medium.write(&block, &vec![0; block.bytes as usize])?;
 //! }
 //! medium.finish(true)?;
-//! pending.commit()?;
+//! pending.commit(true)?;
 //!
 //! assert_eq!(StoredArray::open(&path, None)?.schema().shape, [4, 3]);
 //! # Ok(())

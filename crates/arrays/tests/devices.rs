@@ -46,7 +46,7 @@ fn stored(path: &Path, disk: penstock_arrays::Storage) -> Vec<u8> {
     let values = values(&schema, 7);
     write_pending(path, &schema, &values, 1)
         .unwrap()
-        .commit()
+        .commit(true)
         .unwrap();
     values
 }
@@ -134,7 +134,7 @@ impl Swapped {
         let values = values(&schema, 3);
         write_pending(&path, &schema, &values, 1)
             .unwrap()
-            .commit()
+            .commit(true)
             .unwrap();
         let half = values.len() / 2;
         let skip = |why| {
@@ -318,7 +318,7 @@ fn objects_are_not_opened_for_the_sake_of_positions() {
         let path = place.path().join(nth.to_string());
         let schema = schema(&[9, 7], ElementType::F8, disk);
         let pending = write_pending(&path, &schema, &values(&schema, 5), 1).unwrap();
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         let disk = schema.disk_schema(40).unwrap();
         let target = StoredArray::open(&path, None).unwrap().target().clone();
         let target = target.telling_positions(true).with_direct(true);

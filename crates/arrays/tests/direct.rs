@@ -127,7 +127,7 @@ fn write_direct(
         }
         medium.finish(true).unwrap();
     }
-    pending.commit().unwrap();
+    pending.commit(true).unwrap();
 }
 
 /// Reads all blocks directly, and as if some were cold, and compares them with `values`.
@@ -255,7 +255,7 @@ fn blocks_written_twice_and_read_back() {
             assert!(back.bytes() == gather(block, &values, &schema.shape, 8));
         }
         medium.finish(true).unwrap();
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         assert!(read(&path).unwrap() == values, "{:?}", schema.disk);
     }
 }
@@ -342,7 +342,7 @@ fn media_that_write_parts_of_one_file_at_once_do_not_disturb_each_other() {
                     });
                 }
             });
-            pending.commit().unwrap();
+            pending.commit(true).unwrap();
             assert!(
                 read(&path).unwrap() == last,
                 "{:?} round {round}",
@@ -456,7 +456,7 @@ fn where_there_is_no_direct_access_it_is_refused_by_name() {
             medium.write(&block, &data)?;
             medium.finish(true)
         });
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         let stored = StoredArray::open(&path, None).unwrap();
         let target = stored.target().clone().with_direct(true);
         let blocks = stored.disk_schema(10_000).unwrap();
@@ -709,7 +709,7 @@ fn measure(path: &Path, schema: &ArraySchema, block_bytes: u64, direct: bool) ->
         }
         medium.finish(true).unwrap();
     });
-    pending.commit().unwrap();
+    pending.commit(true).unwrap();
     let paths = if path.is_dir() {
         files(path)
     } else {

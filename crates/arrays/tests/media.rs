@@ -337,14 +337,14 @@ fn run(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) {
         true => assert_eq!(sums, case.sums(), "{}", case.about),
         false => assert!(sums.is_empty(), "nobody asked for sums: {}", case.about),
     }
-    pending.commit().unwrap();
+    pending.commit(true).unwrap();
     case.read(path, wrapping, &sums).look();
 }
 
 /// Changes an array in place through a wrapping, and finishes that several times.
 fn run_in_place(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) {
     let pending = Pending::create(path, schema, Keys::Nested).unwrap();
-    pending.commit().unwrap();
+    pending.commit(true).unwrap();
     let mut case = Case::update(path, schema, wrapping, seed);
     for turn in 0..3 {
         case.act(true);
@@ -455,7 +455,7 @@ fn positions_go_through_every_wrapper() {
             }
             case.medium.finish(true).unwrap();
             let sums = case.medium.sums();
-            pending.commit().unwrap();
+            pending.commit(true).unwrap();
             match case.positions(&path, wrapping, &sums) {
                 0 if has_plain_files => println!("no positions of {:?} here", schema.disk),
                 known => assert_eq!(known > 0, has_plain_files, "{:?}", schema.disk),

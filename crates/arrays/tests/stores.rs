@@ -189,7 +189,7 @@ fn what_is_not_written_is_zero() {
                 }
             }
             medium.finish(true).unwrap();
-            pending.commit().unwrap();
+            pending.commit(true).unwrap();
             assert!(read(&path).unwrap() == expected, "{:?}", schema.disk);
         }
     }
@@ -222,7 +222,7 @@ fn more_objects_at_once_than_files_kept_open() {
                 .unwrap();
         }
         medium.finish(true).unwrap();
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         assert_eq!(read(&path).unwrap(), values);
     }
 }
@@ -258,7 +258,7 @@ fn threads_write_different_objects_at_once() {
             }
         });
         medium.finish(true).unwrap();
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         assert!(read(&path).unwrap() == values);
     }
 }
@@ -383,7 +383,7 @@ fn blocks_may_come_in_any_order_and_twice() {
             medium.write(block, &data).unwrap();
         }
         medium.finish(true).unwrap();
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         assert_eq!(snapshot(&path), snapshot(&expected), "{:?}", schema.disk);
     }
 }

@@ -77,7 +77,7 @@ fn the_old_stays_until_the_new_is_whole() {
         drop(pending);
         assert!(snapshot(directory.path()) == before);
         let pending = write_pending(&path, &schema, &new, 1).unwrap();
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         assert_eq!(read(&path).unwrap(), new);
         assert_eq!(
             names(directory.path()).len(),
@@ -118,7 +118,7 @@ fn other_arrays_and_the_group_stay_as_they_are() {
     schema.name = "v".to_string();
     let pending = write_pending(&path, &schema, &values, 2).unwrap();
     assert_eq!(names(&path), ["u", "zarr.json"]);
-    pending.commit().unwrap();
+    pending.commit(true).unwrap();
     assert_eq!(names(&path), ["u", "v", "zarr.json"]);
     assert_eq!(names(directory.path()), ["run.zarr"]);
     assert!(snapshot(&path.join("u")) == before);
@@ -165,8 +165,8 @@ fn two_arrays_of_a_new_group_at_once() {
     };
     let first = write_pending(&path, &u, &values, 2).unwrap();
     let second = write_pending(&path, &v, &values, 2).unwrap();
-    second.commit().unwrap();
-    first.commit().unwrap();
+    second.commit(true).unwrap();
+    first.commit(true).unwrap();
     assert_eq!(names(&path), ["u", "v", "zarr.json"]);
     assert_eq!(names(directory.path()), ["run.zarr"]);
 }
@@ -184,7 +184,7 @@ fn two_jobs_that_write_the_same_are_told() {
             error.cause.contains(&std::process::id().to_string()),
             "{error}"
         );
-        first.commit().unwrap();
+        first.commit(true).unwrap();
         write(&path, &schema, &values).unwrap();
         assert_eq!(read(&path).unwrap(), values);
     }

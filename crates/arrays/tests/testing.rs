@@ -322,7 +322,7 @@ fn no_fault_changes_nothing() {
             medium.write(&block, &data).unwrap();
         }
         medium.finish(true).unwrap();
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
         write(&plain, &schema, &values).unwrap();
         assert_eq!(read(&path).unwrap(), values);
         assert!(StoredArray::open(&plain, None).is_ok());
@@ -387,7 +387,7 @@ fn a_null_medium_keeps_nothing() {
         }
         medium.finish(true).unwrap();
         let path = case.place.path().join("u");
-        case.pending.commit().unwrap();
+        case.pending.commit(true).unwrap();
         // The array exists, but is all zeros: nothing has reached its files.
         let values = read(&path).unwrap();
         assert!(values.iter().all(|&byte| byte == 0), "{form:?}");

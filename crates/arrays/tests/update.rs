@@ -220,7 +220,7 @@ fn begin(path: &Path, schema: &ArraySchema, servers: Option<usize>) {
         }
         medium.finish(true).unwrap();
     }
-    pending.commit().unwrap();
+    pending.commit(true).unwrap();
 }
 
 /// Changes metadata of an array without chunks, or of zeros, into those of another form.
@@ -324,7 +324,7 @@ fn forms_of_others() {
         let path = path_in(&place, at);
         Pending::create(&path, &schema, Keys::Nested)
             .unwrap()
-            .commit()
+            .commit(true)
             .unwrap();
         rewrite(&path.join("u/zarr.json"), |json| match at {
             0 => json["codecs"][0] = swapped.clone(),
@@ -354,7 +354,7 @@ fn files_of_others() {
         let schema = schema(&[9, 7], ElementType::C8, disk);
         Pending::create(&path, &schema, Keys::Nested)
             .unwrap()
-            .commit()
+            .commit(true)
             .unwrap();
         let sidecar = match at {
             0 => path.with_extension("json"),
@@ -442,7 +442,7 @@ fn more_sub_chunks_than_are_kept() {
     }
     medium.finish(false).unwrap();
     for pending in pending {
-        pending.commit().unwrap();
+        pending.commit(true).unwrap();
     }
     let stored = StoredArray::open(&paths[1].join("x"), None).unwrap();
     let medium = stored.target().open_update(&disk).unwrap();
@@ -523,7 +523,7 @@ fn remains_are_removed() {
     drop(target.open_update(&case.disk).unwrap());
     assert!(left(1).exists());
     let pending = Pending::change(&path, &stored).unwrap();
-    pending.commit().unwrap();
+    pending.commit(true).unwrap();
     check_tidy(place.path());
     drop(case);
 }

@@ -23,6 +23,8 @@ pub const SIZES: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, 8 << 20];
 pub const DEPTHS: [u32; 3] = [1, 4, 16];
 const FILE_BYTES_MAX: u64 = 128 << 20;
 const FILE_BYTES_MIN: u64 = 16 << 20;
+/// The least time for which a new file is written.
+const NEW_FILE_TIME: Duration = Duration::from_millis(50);
 /// The alignment that direct I/O needs at most.
 const ALIGNMENT: usize = 4096;
 
@@ -276,7 +278,13 @@ impl Place<'_> {
         let name = if is_new { "new" } else { "file" };
         let file = self.opened(way == Way::Direct, name)?;
         let mut memories: Vec<Aligned> = (0..depth).map(|_| Aligned::new(bytes)).collect();
-        let round = time / 6;
+        // New pages are those of a file of some size: few are in a processor's caches already.
+        let least = if is_new {
+            NEW_FILE_TIME
+        } else {
+            Duration::ZERO
+        };
+        let round = (time / 6).max(least);
         let mut rates = Vec::new();
         for nth in 0..6u64 {
             if is_new {

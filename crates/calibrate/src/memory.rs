@@ -1,8 +1,9 @@
 //! Copies from memory to memory, by the kernels by which machines move elements.
 //!
 //! Elements of 8 bytes, `stride` elements apart in the source, are gathered into a dense target of
-//! as many bytes as a block has. The source is as large as its stride makes it, up to
-//! [`SOURCE_BYTES_MAX`]: then fewer elements are gathered, from all over it.
+//! as many bytes as a block has, or fewer, if the source has no more. Copies go through a source of
+//! [`SOURCE_BYTES_MAX`] one after the other: as in a call, a server's buffer is in a processor's
+//! caches, and the memory of clients is not.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -34,6 +35,8 @@ pub struct Memory {
 struct Memories {
     source: Vec<u8>,
     target: Vec<u8>,
+    /// The first byte of the source that was not copied lately.
+    next: usize,
 }
 
 impl Memories {
@@ -41,6 +44,7 @@ impl Memories {
         Self {
             source: vec![1; SOURCE_BYTES_MAX],
             target: vec![0; BLOCK_BYTES],
+            next: 0,
         }
     }
 
@@ -55,9 +59,14 @@ impl Memories {
             target: ELEMENT_BYTES.cast_signed(),
         });
         copy.simplify();
+        if self.next + count * step > SOURCE_BYTES_MAX {
+            self.next = 0;
+        }
+        let source = &self.source[self.next..];
+        self.next += count * step;
         let seconds = seconds_of(|| {
             // SAFETY: the source has `count` steps, the target `count` elements.
-            unsafe { copy.run(self.source.as_ptr(), self.target.as_mut_ptr()) };
+            unsafe { copy.run(source.as_ptr(), self.target.as_mut_ptr()) };
             std::hint::black_box(&self.target);
         });
         seconds / (count * ELEMENT_BYTES) as f64
@@ -75,7 +84,7 @@ pub fn processors() -> usize {
 /// [`penstock_engine::Kind::Peer`] when stopped.
 pub fn measure(time: Duration, watch: &Watch<'_>) -> Result<Memory> {
     let processors = processors();
-    let parts = STRIDES.len() as u32 * 2 + 1;
+    let parts = exact::<u32>(STRIDES.len()) * 2 + 1;
     let each = time / parts;
     let mut memories = Memories::new();
     let mut alone = Vec::new();

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::address::MemoryId;
 use penstock_engine::{Error, Kind, Machine, Opening, Port, Result, Window};
-use penstock_layout::{Piece, Region, Share};
+use penstock_layout::{Piece, Region, Share, exact};
 use penstock_machines::{
     BlockSieve, ClientMemory, DeviceId, Medium, Node, Opener, Threads, no_sieve,
 };
@@ -250,7 +250,7 @@ impl Pairs<'_> {
         let (node, done) = (self.node, port(8));
         let memory = MemoryId::new([u64::MAX - 7, 9 << 32]);
         if node.me() == 1 {
-            let mut elements = vec![0u8; LARGE_BYTES as usize];
+            let mut elements = vec![0u8; exact::<usize>(LARGE_BYTES)];
             let held = ClientMemory {
                 base: elements.as_mut_ptr(),
                 extents: vec![LARGE_BYTES / 8],

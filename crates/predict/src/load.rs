@@ -6,7 +6,7 @@
 //! the memory to the servers.
 
 use penstock_engine::{Kind, Request, Result, Strategy, portions};
-use penstock_layout::{Block, Piece};
+use penstock_layout::{Block, Piece, exact};
 
 use crate::question::Question;
 
@@ -63,7 +63,7 @@ pub struct Load {
 impl Moves {
     fn add(&mut self, piece: &Piece, block: &Block, width: u64, weight: f64) {
         let stretches = piece.stretches(&block.extents) as f64;
-        let reach = piece.reach(width as usize, &block.byte_strides(width));
+        let reach = piece.reach(exact::<usize>(width), &block.byte_strides(width));
         let reach = reach.map_or(0, |reach| reach.end - reach.start) as f64;
         let distance = reach / stretches.max(1.0);
         self.portions += weight;

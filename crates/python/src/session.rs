@@ -407,6 +407,17 @@ fn how_of(word: &str, bins: Vec<f64>) -> Result<How> {
     })
 }
 
+/// What a selection gives: indices, bytes, the dtype, and the report.
+type Selected<'py> = (
+    Bound<'py, PyArray1<i64>>,
+    Bound<'py, PyArray1<u8>>,
+    String,
+    ReportFields,
+);
+
+/// What a reduction gives: bytes, the shape, the dtype, and the report.
+type Reduced<'py> = (Bound<'py, PyArray1<u8>>, Vec<u64>, String, ReportFields);
+
 /// A method of a session that moves an array.
 type Transfer = fn(&Session, &Path, ArrayCall, Vec<LocalPart>, Option<Choice>) -> Result<Report>;
 
@@ -587,12 +598,7 @@ impl PySession {
         fields: Option<Vec<String>>,
         is_balanced: bool,
         by: Option<(String, Option<Vec<f64>>)>,
-    ) -> PyResult<(
-        Bound<'py, PyArray1<i64>>,
-        Bound<'py, PyArray1<u8>>,
-        String,
-        ReportFields,
-    )> {
+    ) -> PyResult<Selected<'py>> {
         let array = array.get().call.clone();
         let options = SelectOptions {
             condition,
@@ -628,7 +634,7 @@ impl PySession {
         bins: Vec<f64>,
         region: (Vec<u64>, Vec<u64>),
         kept: Vec<usize>,
-    ) -> PyResult<(Bound<'py, PyArray1<u8>>, Vec<u64>, String, ReportFields)> {
+    ) -> PyResult<Reduced<'py>> {
         let array = array.get().call.clone();
         let reduction = how_of(how, bins).map(|how| {
             let (start, shape) = region;

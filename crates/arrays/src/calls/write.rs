@@ -386,7 +386,9 @@ impl Director for WriteDirector {
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         let pending = self.pending.take(); // dropped, it removes what was written
         let moved = outcome?.moved;
-        self.committed = pending.map(Pending::commit).transpose()?;
+        let is_synced = self.settings.options.sync;
+        let committed = pending.map(|pending| pending.commit(is_synced));
+        self.committed = committed.transpose()?;
         self.choosing.ended();
         Ok(moved)
     }

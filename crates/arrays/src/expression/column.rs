@@ -200,12 +200,20 @@ pub(super) fn cast(column: &Column, to: Storage) -> Column {
 
 impl Column {
     /// The values as integers: they are integers, or truths.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the values have no fractions"
+    )]
     pub(crate) fn as_wide(&self) -> Vec<i128> {
         converted!(self, i128)
     }
 
     /// The number of ascending splitters that are not above each value. All are below a value that
     /// is no number, as NumPy sorts it.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a splitter beyond all integers stays beyond them"
+    )]
     pub(crate) fn ranges(&self, splitters: &[f64]) -> Vec<usize> {
         match self {
             Self::F4(values) => each(values, |x| range_of(f64::from(x), splitters)),

@@ -94,7 +94,7 @@ fn gather_array(roots: &Roots<'_>, first: &Path, name: &str, target: &Path) -> R
         let part = roots.part(server, name, &of.spread)?;
         link_part(&part, pending.target().path())?;
     }
-    pending.commit().map(drop)
+    pending.commit(true).map(drop)
 }
 
 /// The error for an array that is not spread.

@@ -346,7 +346,7 @@ impl<F: Fold> BlockSieve for ReduceSieve<F> {
         let runs = Runs::new(block, &self.shape, width);
         let runs = match self.reduction.kept.is_empty() {
             true => runs,
-            false => runs.as_rows(),
+            false => runs.in_rows(),
         };
         let edges = self.reduction.how.edges();
         let FoldStore { boxes, bytes: held } = &mut *self.store.borrow_mut();

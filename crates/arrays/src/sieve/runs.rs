@@ -76,7 +76,7 @@ impl<'a> Runs<'a> {
     }
 
     /// Lets no run go on in the next row of the array.
-    pub(super) fn as_rows(self) -> Self {
+    pub(super) fn in_rows(self) -> Self {
         let are_rows = true;
         Self { are_rows, ..self }
     }
@@ -292,7 +292,7 @@ mod tests {
                 }
                 for are_rows in [false, true] {
                     let runs = Runs::new(&block, shape, 4);
-                    let runs = if are_rows { runs.as_rows() } else { runs };
+                    let runs = if are_rows { runs.in_rows() } else { runs };
                     let found = runs.of(own.iter().copied());
                     let found = found.iter().flat_map(|run| {
                         let each =

@@ -244,7 +244,7 @@ impl Fields {
             return Ok(Self {
                 element: element.clone(),
                 width,
-                parts: vec![0..width],
+                parts: std::iter::once(0..width).collect(),
             });
         };
         let wrong = |cause: String| Error::new(Kind::Schema, "selecting fields", cause);
@@ -471,10 +471,10 @@ mod tests {
     fn parcels_come_back_sorted() {
         let mut one = Parcel::default();
         let mut other = Parcel::default();
-        one.push(5, &[0, 1, 2], &[1..3]);
-        one.push(300, &[0, 3, 4], &[1..3]);
-        other.push(0, &[0, 5, 6], &[1..3]);
-        other.push(9, &[0, 7, 8], &[1..3]);
+        one.push(5, &[1, 0, 2], &[0..1, 2..3]);
+        one.push(300, &[3, 0, 4], &[0..1, 2..3]);
+        other.push(0, &[5, 0, 6], &[0..1, 2..3]);
+        other.push(9, &[7, 0, 8], &[0..1, 2..3]);
         let catch = SelectCatch::new(&[10, 40], &ElementType::I2, 2);
         for parcel in [&one, &other] {
             for byte in parcel.deliver(0).bytes {

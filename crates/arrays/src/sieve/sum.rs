@@ -17,6 +17,7 @@
 //! to a double. Infinities and what is no number are kept beside it.
 
 use penstock_engine::Result;
+use penstock_layout::exact;
 
 use super::numbers::{Reading, put, refusal};
 
@@ -64,7 +65,7 @@ impl Spill {
         let mut rest = u128::from(mantissa) << (place % DIGIT_BITS);
         let mut digit = (place / DIGIT_BITS) as usize;
         while rest > 0 {
-            let part = (rest & u128::from(u32::MAX)) as i64;
+            let part = exact::<i64>(rest & u128::from(u32::MAX));
             self.digits[digit] += if term < 0.0 { -part } else { part };
             rest >>= DIGIT_BITS;
             digit += 1;
@@ -354,7 +355,7 @@ mod tests {
             let mut terms: Vec<f64> = (0..500)
                 .map(|_| {
                     let exponent = 1023 - spread / 2 + next() % spread;
-                    let bits = next() & (1 << 63 | (1 << FRACTION_BITS) - 1);
+                    let bits = next() & ((1 << 63) | ((1 << FRACTION_BITS) - 1));
                     f64::from_bits(bits | exponent.min(2040) << FRACTION_BITS)
                 })
                 .collect();

@@ -169,12 +169,13 @@ impl Pending {
         &self.target
     }
 
-    /// Puts the array in its place, after every server has synced. When this returns, the array is
-    /// there for good; when it fails before the last rename, the former array is.
+    /// Puts the array in its place, after every server has synced, if they do. When this returns,
+    /// the array is there; if `is_synced`, for good. When it fails before the last rename, the
+    /// former array is.
     ///
     /// # Errors
     /// The error of the operating system, or of another file that has appeared at the path.
-    pub fn commit(self) -> Result<Leftover> {
+    pub fn commit(self, is_synced: bool) -> Result<Leftover> {
         let (mut temporary, place) = match self.way {
             Way::Files { temporary, place } => (temporary, place),
             Way::Objects(place) => {
@@ -184,8 +185,10 @@ impl Pending {
             Way::Draft => return Ok(Leftover { _temporary: None }),
         };
         let mut made = place.make_rest(&temporary)?;
-        made.extend(laid_out(&temporary, &place));
-        files::sync_paths(&made)?;
+        if is_synced {
+            made.extend(laid_out(&temporary, &place));
+            files::sync_paths(&made)?;
+        }
         place.install(&temporary)?;
         // The array is in its place: old data that remain are no failure of the write.
         let _ = temporary.remove();

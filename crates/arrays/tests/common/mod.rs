@@ -154,7 +154,9 @@ pub fn write_pending(
 }
 
 pub fn write(path: &Path, schema: &ArraySchema, values: &[u8]) -> Result<()> {
-    write_pending(path, schema, values, 3)?.commit().map(drop)
+    write_pending(path, schema, values, 3)?
+        .commit(true)
+        .map(drop)
 }
 
 pub fn read_stored(stored: &StoredArray) -> Result<Vec<u8>> {

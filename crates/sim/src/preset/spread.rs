@@ -57,6 +57,10 @@ impl Preset {
         toml::to_string(self).map_err(|error| PresetError::new(&self.name, error))
     }
 
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a number that a preset cannot have is refused below"
+    )]
     fn at(&self, end: End) -> Result<Preset, PresetError> {
         if self.spread.is_empty() {
             return Ok(self.clone());

@@ -219,6 +219,13 @@ impl Bench {
     }
 }
 
+/// Catches that take nothing, of so many ranks.
+fn nobody(ranks: usize) -> Vec<Rc<dyn Catch>> {
+    (0..ranks)
+        .map(|_| Rc::new(Nothing) as Rc<dyn Catch>)
+        .collect()
+}
+
 fn numbers(bytes: &[u8]) -> Vec<u32> {
     let mut numbers: Vec<u32> = bytes
         .chunks(WIDTH as usize)
@@ -252,7 +259,7 @@ fn benches() -> Vec<Bench> {
 fn what_goes_through_comes_to_its_rank() {
     for bench in benches() {
         let ranks = bench.memory.ranks();
-        let nobody: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); ranks];
+        let nobody: Vec<Rc<dyn Catch>> = nobody(ranks);
         bench.run(0, &bench.request, &nobody);
         let catches: Vec<Rc<Bytes>> = (0..ranks).map(|_| Rc::default()).collect();
         let given: Vec<Rc<dyn Catch>> = catches.iter().map(|c| c.clone() as _).collect();
@@ -270,7 +277,7 @@ fn what_goes_through_comes_to_its_rank() {
 fn records_are_dealt_out_evenly_in_the_order_of_ranks() {
     for bench in benches() {
         let ranks = bench.memory.ranks();
-        let nobody: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); ranks];
+        let nobody: Vec<Rc<dyn Catch>> = nobody(ranks);
         bench.run(0, &bench.request, &nobody);
         for kept in [0, 1, 3] {
             let catches: Vec<Rc<Bytes>> = (0..ranks).map(|_| Rc::default()).collect();
@@ -295,7 +302,7 @@ fn records_are_dealt_out_evenly_in_the_order_of_ranks() {
 fn few_elements_take_few_messages() {
     let disk = DiskSchema::chunked(&SHAPE, WIDTH, &[7, 9]).unwrap();
     let bench = Bench::new((4, 2, 2), &disk);
-    let nobody: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); 4];
+    let nobody: Vec<Rc<dyn Catch>> = nobody(4);
     let sent = |id, selectivity| {
         let before = bench.simulation.totals().messages;
         let ends = bench.run(id, &bench.sifting(selectivity, false), &nobody);
@@ -317,14 +324,14 @@ fn a_client_that_cannot_take_is_the_error_of_all() {
     for is_dealt in [false, true] {
         let disk = DiskSchema::chunked(&SHAPE, WIDTH, &[7, 9]).unwrap();
         let bench = Bench::new((3, 2, 2), &disk);
-        let mut catches: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); 3];
+        let mut catches: Vec<Rc<dyn Catch>> = nobody(3);
         catches[2] = Rc::new(Refusing);
         let ends = bench.run(1, &bench.sifting(ALL, is_dealt), &catches);
         for end in &ends {
             let error = end.clone().unwrap_err();
             assert_eq!(error.cause, "there is no room");
         }
-        let catches: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); 3];
+        let catches: Vec<Rc<dyn Catch>> = nobody(3);
         let next = bench.run(2, &bench.sifting(ALL, is_dealt), &catches);
         assert!(next.iter().all(Result::is_ok), "the next call is as ever");
     }
@@ -356,7 +363,7 @@ fn a_node_is_lost_at_any_message_and_nobody_hangs() {
             ..Faults::default()
         };
         let bench = Bench::with_faults((3, 2, 3), &disk, &faults);
-        let catches: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); 3];
+        let catches: Vec<Rc<dyn Catch>> = nobody(3);
         let ends = bench.run(0, &bench.sifting(ALL, seed % 3 == 0), &catches);
         if let Some(error) = error_of_all(&ends, Some(node)) {
             assert_eq!(error.kind, Kind::Peer);
@@ -377,7 +384,7 @@ fn late_messages_change_nothing() {
             ..Faults::default()
         };
         let bench = Bench::with_faults((3, 2, 4), &disk, &faults);
-        let nobody: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); 3];
+        let nobody: Vec<Rc<dyn Catch>> = nobody(3);
         bench.run(0, &bench.request, &nobody);
         let catches: Vec<Rc<Bytes>> = (0..3).map(|_| Rc::default()).collect();
         let given: Vec<Rc<dyn Catch>> = catches.iter().map(|c| c.clone() as _).collect();
@@ -398,7 +405,7 @@ fn the_error_of_a_disk_is_that_of_all_ranks() {
             ..Faults::default()
         };
         let bench = Bench::with_faults((3, 2, 3), &disk, &faults);
-        let catches: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); 3];
+        let catches: Vec<Rc<dyn Catch>> = nobody(3);
         let ends = bench.run(0, &bench.sifting(ALL, is_dealt), &catches);
         assert!(ends.iter().all(Result::is_err));
         assert_eq!(error_of_all(&ends, None).unwrap().kind, Kind::Io);
@@ -410,7 +417,7 @@ fn a_client_that_cannot_deal_keeps_nobody_waiting() {
     let disk = DiskSchema::chunked(&SHAPE, WIDTH, &[7, 9]).unwrap();
     for stingy in 0..3 {
         let bench = Bench::new((3, 1, 1), &disk);
-        let mut catches: Vec<Rc<dyn Catch>> = vec![Rc::new(Nothing); 3];
+        let mut catches: Vec<Rc<dyn Catch>> = nobody(3);
         catches[stingy] = Rc::new(Stingy);
         let ends = bench.run(0, &bench.sifting(ALL, true), &catches);
         assert!(ends.iter().all(Result::is_err));

@@ -94,7 +94,7 @@ pub(super) enum Layout {
     /// Elements through one codec chain.
     Encoded(Coder),
     /// Sub-chunks, each through a codec chain.
-    Shards(ShardForm),
+    Shards(Box<ShardForm>),
 }
 
 /// The field of the metadata that names the chunks.
@@ -450,7 +450,7 @@ impl Metadata {
         let inner = coder(coder::chain_of(&sharding.codecs)?, &sharding.chunk_shape);
         let index = IndexForm::new(index, sharding.index_location)?;
         let form = ShardForm::new(inner, plain, index, self.fill());
-        Ok(Layout::Shards(form))
+        Ok(Layout::Shards(Box::new(form)))
     }
 
     fn is_second(&self) -> bool {

@@ -44,7 +44,7 @@ impl Location {
         Ok(match layout {
             Layout::Plain(layout) => Arc::new(plain::Writer::new(chunks, layout, way)),
             Layout::Encoded(coder) => Arc::new(encoded::Writer::new(chunks, coder)),
-            Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, form)),
+            Layout::Shards(form) => Arc::new(shards::Writer::new(chunks, *form)),
         })
     }
 
@@ -78,7 +78,7 @@ impl Location {
         Ok(match layout {
             Layout::Plain(layout) => Arc::new(plain::Updater::new(chunks, layout, way)),
             Layout::Encoded(coder) => Arc::new(encoded::Writer::updater(chunks, coder)),
-            Layout::Shards(form) => Arc::new(shard_update::Updater::new(chunks, form)),
+            Layout::Shards(form) => Arc::new(shard_update::Updater::new(chunks, *form)),
         })
     }
 
@@ -104,7 +104,7 @@ impl Location {
                 Arc::new(plain::Reader::new(chunks, element, fill, way))
             }
             Layout::Encoded(coder) => Arc::new(encoded::Reader::new(chunks, coder)),
-            Layout::Shards(form) => Arc::new(shards::Reader::new(chunks, form)),
+            Layout::Shards(form) => Arc::new(shards::Reader::new(chunks, *form)),
         })
     }
 }
