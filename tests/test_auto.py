@@ -174,8 +174,7 @@ def test_split_collectives_are_disk_directed(place):
     with ps.Session(machine=MACHINE, sync=False) as session:
         u = ps.Array("u", (8, 8), "f8")
         report = session.begin_write(place / "u", u, ramp((8, 8))).end()
-    assert report.bytes == 512
-    assert report.predicted is None or report.predicted.strategy == "disk-directed"
+    assert report.bytes == 512 and report.predicted.strategy == "disk-directed"
 
 
 def test_the_program_of_the_page_runs(place, monkeypatch, capsys):

@@ -100,7 +100,7 @@ def named_ranks(
 
 
 def holds(theirs: str, whole: np.ndarray) -> np.ndarray:
-    """The elements of which a condition holds, by NumPy."""
+    """The elements that satisfy a condition, by NumPy."""
     indices = {f"i{d}": index for d, index in enumerate(np.indices(whole.shape, sparse=True))}
     with np.errstate(all="ignore"):
         # It is made of a fixed list above, nothing from outside.
@@ -266,7 +266,7 @@ def reduce(s: ps.Session, case: Case, path: Path, whole: np.ndarray, chance: ran
 
 
 def thin(s: ps.Session, case: Case, path: Path, whole: np.ndarray, chance: random.Random) -> None:
-    """Every so many-th element comes to who holds it in the thinned array."""
+    """Every n-th element comes to the rank that holds it in the thinned array."""
     every = tuple(chance.choice([1, 1, 2, 3, 5, 20]) for _ in case.shape)
     thinned = whole[tuple(slice(None, None, step) for step in every)]
     array = case.array(case.target, s.rank)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from penstock._errors import SchemaError, schema_error, type_name
 from penstock._lists import flat
 from penstock._records import as_packed
-from penstock._schema import Array
+from penstock._schema import Array, array_argument
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,8 +54,7 @@ def stored_as(array: Array, dtype: npt.DTypeLike) -> Array:
     SchemaError
         When it is no array or no dtype, or another kind that loses by it.
     """
-    if not isinstance(array, Array):
-        raise schema_error(f"an array is a penstock.Array, not {type_name(array)}")
+    array = array_argument(array)
     try:
         to = np.dtype(dtype)
         is_fit = np.can_cast(array.dtype, to, "same_kind")

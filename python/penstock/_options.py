@@ -63,10 +63,10 @@ class SessionOptions:
           blocks for each rank.
         - `independent`: every rank moves its own contiguous runs, without servers. It cannot write
           where several ranks hold elements of one chunk that has a codec or sub-chunks.
-        - `auto`: what the model of the machine calls the fastest, with its number of servers and
-          its block size, corrected by what earlier calls of the same shape took. Split
-          collectives, groups, lists, chunks with a codec, buckets and standing servers are
-          disk-directed. `explain` and a call's `Report` say what was chosen.
+        - `auto`: `disk-directed`, or what the model of the machine calls much faster, with its
+          number of servers and its block size, corrected by what earlier calls of the same shape
+          took. Split collectives, groups, lists, chunks with a codec, buckets and standing servers
+          are disk-directed. `explain` and a call's `Report` say what was chosen.
 
     machine : path, optional
         The description of this machine that `penstock calibrate` has written; rank 0 reads it. With

@@ -159,6 +159,19 @@ class Boxes:
         )
 
 
+def array_argument(array: object) -> Array:
+    """The array that a program gives.
+
+    Raises
+    ------
+    SchemaError
+        When it is none.
+    """
+    if not isinstance(array, Array):
+        raise schema_error(f"an array is a penstock.Array, not {type_name(array)}")
+    return array
+
+
 def halo_of(array: Array) -> list[tuple[int, int]]:
     """The halo of a rank's local arrays, as (below, above) a dimension; empty without one."""
     memory, dims = array.memory, len(array.shape)

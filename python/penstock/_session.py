@@ -24,7 +24,7 @@ from penstock._open import OpenArray
 from penstock._options import Options, SessionOptions, session_options
 from penstock._records import dtype_of
 from penstock._report import Report, report_of
-from penstock._schema import Array, BoxRegion, OneRegion, Region, regions_of
+from penstock._schema import Array, BoxRegion, OneRegion, Region, array_argument, regions_of
 from penstock._seats import open_seat
 from penstock._select import (
     Selection,
@@ -269,7 +269,7 @@ class Session:
             This rank's part of the array, in place of the memory schema, as of `write`. Regions may
             overlap.
         every : int or sequence of int, optional
-            Thins the array where the data are: every so many-th element along each dimension, from
+            Thins the array where the data are: every n-th element along each dimension, from
             the first on, the same on all ranks. The memory schema and `region` are then of the
             thinned array, of shape `ceil(n / every)`: a Distribution, or boxes. Blocks without such
             elements are not read.
@@ -333,8 +333,8 @@ class Session:
     ) -> Selection:
         """Select the elements of `array` that satisfy a condition, each rank those that it holds.
 
-        With `by` each element goes to the rank that a value of it names, particles to that of their
-        cell, say; with `balanced` they go to all ranks evenly.
+        With `by` each element goes to the rank that a value of it names: particles by their cell,
+        for example. With `balanced` they go to all ranks evenly.
 
         Parameters
         ----------
@@ -355,12 +355,13 @@ class Session:
             integer or a truth, modulo the number of ranks. Each element goes to one rank. The same
             on all ranks.
         splitters : sequence of float, optional
-            With them, `by` is any real number, and rank r gets the elements of which it is at least
+            With them, `by` is any real number, and rank r gets the elements where it is at least
             `splitters[r - 1]` and less than `splitters[r]`; NaN goes where infinity goes. In
             ascending order, at most one fewer than ranks. The same on all ranks.
         balanced : bool
-            Whether the elements are dealt out evenly over the ranks, in row-major order, whoever
-            holds them: the numbers of any two ranks differ by one at most. The same on all ranks.
+            Whether the elements are dealt out evenly over the ranks, in row-major order, and not to
+            their holders: the numbers of any two ranks differ by one at most. The same on all
+            ranks.
         region : slice, int, tuple of these, Boxes, list of such, Runs or Strided, optional
             This rank's part of the array, in place of the memory schema, as of `read`. Of several
             ranks' regions an element that is dealt out is in one.
@@ -1066,8 +1067,7 @@ class Session:
         strategy: Strategy | None,
     ) -> _Call:
         """What ranks agree on in a call about one array."""
-        if not isinstance(array, Array):
-            raise schema_error(f"an array is a penstock.Array, not {type_name(array)}")
+        array = array_argument(array)
         if array._is_ragged:
             raise schema_error(f"'{array.name}' is of rows: it is saved with a group")
         if region is not None:

@@ -617,13 +617,17 @@ pub(crate) struct Scale {
     pub(crate) output: Output,
 }
 
+/// The word of an option, if it is not the default.
+fn other(given: &str, default: &str) -> Option<String> {
+    (given != default).then(|| given.to_string())
+}
+
 impl Scale {
     const PATTERN: &str = "rbb";
     const LAYOUT: &str = "contiguous";
 
     /// Adds the options that differ from their defaults.
     pub(crate) fn note(&self, provenance: Provenance) -> Provenance {
-        let other = |given: &str, default: &str| (given != default).then(|| given.to_string());
         provenance
             .with_option("--clients", self.clients.clone())
             .with_option("--servers", self.servers.clone())
@@ -642,7 +646,7 @@ pub(crate) struct Expand {
     /// Shares of the records that satisfy, in percent [default: 1,5,20,50,80,100]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) percent: Option<Vec<u64>>,
-    /// How many times slower the network is than that of the preset [default: 1,16,64]
+    /// How many times slower the network is than the preset's [default: 1,16,64]
     #[arg(long, value_name = "N,N,...", value_delimiter = ',')]
     pub(crate) slower: Option<Vec<u64>>,
     /// Bytes of a record
@@ -669,7 +673,6 @@ impl Expand {
 
     /// Adds the options that differ from their defaults.
     pub(crate) fn note(&self, provenance: Provenance) -> Provenance {
-        let other = |given: &str, default: &str| (given != default).then(|| given.to_string());
         provenance
             .with_option("--percent", self.percent.clone())
             .with_option("--slower", self.slower.clone())

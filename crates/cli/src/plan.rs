@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::arguments::{Plan, Plot};
 use crate::failure::Failure;
-use crate::predict::{of, remarks, seconds};
+use crate::predict::{of, range, remarks, seconds};
 
 pub(crate) fn run(asked: &Plan, python: &Path) -> Result<(), Failure> {
     asked.output.check()?;
@@ -169,11 +169,7 @@ impl fmt::Display for Answer<'_> {
                 prediction.servers,
                 prediction.strategy,
                 seconds(prediction.seconds),
-                format!(
-                    "{} to {}",
-                    seconds(prediction.low),
-                    seconds(prediction.high)
-                ),
+                range(prediction),
                 prediction.bytes as f64 / 1e6 / prediction.seconds.max(1e-12),
                 prediction.memory_bytes as f64 / 1e6,
                 prediction.bottleneck,

@@ -144,11 +144,7 @@ impl fmt::Display for Answer<'_> {
                 "{:<14} {:>9} {:>21} {:>10.1} {:>9} {:>9.1} {:>9.1}  {:<10} {}",
                 prediction.strategy,
                 seconds(prediction.seconds),
-                format!(
-                    "{} to {}",
-                    seconds(prediction.low),
-                    seconds(prediction.high)
-                ),
+                range(prediction),
                 mb(prediction.bytes) / prediction.seconds.max(1e-12),
                 prediction.messages,
                 mb(prediction.disk_bytes),
@@ -164,6 +160,15 @@ impl fmt::Display for Answer<'_> {
         }
         Ok(())
     }
+}
+
+/// The range of the seconds.
+pub(crate) fn range(prediction: &Prediction) -> String {
+    format!(
+        "{} to {}",
+        seconds(prediction.low),
+        seconds(prediction.high)
+    )
 }
 
 /// Three digits of seconds.

@@ -18,7 +18,7 @@ use std::rc::Rc;
 
 use penstock_engine::{Error, Kind, Machine, Port, Sifting, Work};
 use penstock_sim::call::CollectiveRun;
-use penstock_sim::machine::{Layout, Selectivity, Setup, SimNode, Simulation};
+use penstock_sim::machine::{Layout, Selectivity, SimNode, Simulation};
 use penstock_sim::preset::{NetworkKind, Preset};
 use penstock_sim::time::Time;
 use serde::Serialize;
@@ -62,7 +62,7 @@ pub struct Options {
     /// The bytes of a record.
     pub record_bytes: u64,
     pub percents: Vec<u64>,
-    /// The network is so many times slower than that of the preset.
+    /// How many times slower the network is than the preset's.
     pub slower: Vec<u64>,
 }
 
@@ -72,7 +72,7 @@ pub struct Row {
     #[serde(flatten)]
     pub job: Job,
     pub at: Place,
-    /// The network is so many times slower.
+    /// How many times slower the network is than the preset's.
     pub slower: u64,
     /// The virtual time until the last client has its records, seconds; the mean of the trials.
     pub seconds: f64,
@@ -220,15 +220,7 @@ impl Case {
                 is_dealt: false,
             });
         }
-        let setup = Setup {
-            layout: self.layout,
-            slots: request.disk.conforming_blocks_max(self.preset.nodes.disks),
-            slot_bytes: request.disk.block_bytes_max(),
-            is_disk_free: false,
-            seed: trial,
-            is_real: false,
-            is_traced: false,
-        };
+        let setup = experiment.setup(&request, false);
         let width = request.disk.width();
         let share = |rank| request.holders.share(rank).elements() * width;
         let own: Rc<Vec<u64>> = Rc::new((0..clients).map(share).collect());

@@ -137,19 +137,22 @@ impl Experiment<'_> {
         })
     }
 
-    fn simulate(&self, is_traced: bool) -> Result<(Outcome, Trace), Error> {
-        let request = self.request()?;
-        let slot_bytes = request.disk.block_bytes_max();
-        let slots = request.disk.conforming_blocks_max(self.preset.nodes.disks);
-        let setup = Setup {
+    /// The setup of the machine for a request of this experiment.
+    pub(crate) fn setup(&self, request: &Request, is_traced: bool) -> Setup {
+        Setup {
             layout: self.layout,
-            slots,
-            slot_bytes,
+            slots: request.disk.conforming_blocks_max(self.preset.nodes.disks),
+            slot_bytes: request.disk.block_bytes_max(),
             is_disk_free: false,
             seed: self.trial,
             is_real: false,
             is_traced,
-        };
+        }
+    }
+
+    fn simulate(&self, is_traced: bool) -> Result<(Outcome, Trace), Error> {
+        let request = self.request()?;
+        let setup = self.setup(&request, is_traced);
         let clients = self.preset.nodes.clients;
         let held = (0..clients).map(|rank| request.holders.share(rank).elements());
         let bytes = held.sum::<u64>() * request.disk.width();

@@ -435,21 +435,27 @@ impl Model<'_> {
         let fixed = call_seconds(self.machine, self.question);
         let agreement = self.agreement_seconds(passes);
         let opening = self.opening_seconds();
-        let syncing = self.syncing_seconds();
+        let forcing_objects = self.forcing_objects_seconds();
+        let forcing_bytes = self.forcing_bytes_seconds();
         let preparing = self.preparing_seconds(threads);
         let moved = self.seconds_of(threads, client);
         let longest = |of: &dyn Fn(&Thread) -> f64| threads.iter().map(of).fold(0.0, f64::max);
         let times = Times {
             disk: longest(&|thread| thread.caching + thread.device.max(thread.device_min))
-                + self.sync_of_bytes(),
+                + forcing_bytes,
             network: longest(&|thread| thread.network + thread.latency).max(client),
             copying: longest(&|thread| thread.copying),
             cpu: longest(&|thread| thread.cpu) + agreement + preparing,
-            metadata: longest(&|thread| thread.metadata) + fixed + opening + syncing
-                - self.sync_of_bytes(),
+            metadata: longest(&|thread| thread.metadata) + fixed + opening + forcing_objects,
         };
         Estimate {
-            seconds: fixed + agreement + opening + preparing + moved + syncing,
+            seconds: fixed
+                + agreement
+                + opening
+                + preparing
+                + moved
+                + forcing_objects
+                + forcing_bytes,
             messages: rounded(messages),
             memory_bytes: rounded(memory),
             times,
@@ -634,42 +640,38 @@ impl Model<'_> {
         let Some(system) = &self.machine.file_system else {
             return 0.0;
         };
-        let is_made = self.request.operation == Operation::Write && self.request.sync;
-        let us = match is_made {
-            true => system.open_us + system.sync_us,
-            false => system.open_us,
+        let us = match self.forced() {
+            Some(_) => system.open_us + system.sync_us,
+            None => system.open_us,
         };
         us / 1e6 * self.question.requests.len() as f64
     }
 
-    fn sync_of_bytes(&self) -> f64 {
+    /// The file system whose files a call forces out, and the number of disks; `None` if it forces
+    /// nothing out.
+    fn forced(&self) -> Option<(&FileSystem, f64)> {
         let is_synced = self.request.operation == Operation::Write && self.request.sync;
-        let Some(system) = self.machine.file_system.as_ref().filter(|_| is_synced) else {
-            return 0.0;
+        let system = self.machine.file_system.as_ref().filter(|_| is_synced)?;
+        let disks = match &self.machine.host {
+            Some(host) => host.count(self.question.clients),
+            None => self.load.servers.len(),
         };
-        let disks = self
-            .machine
-            .host
-            .as_ref()
-            .map_or(self.load.servers.len(), |host| {
-                host.count(self.question.clients)
-            });
-        self.load.sum(|server| server.bytes) / disks as f64 * system.sync_ns_per_byte / 1e9
+        Some((system, disks as f64))
     }
 
-    /// The seconds of a server that forces out what it has written.
-    fn syncing_seconds(&self) -> f64 {
-        let is_synced = self.request.operation == Operation::Write && self.request.sync;
-        let Some(system) = self.machine.file_system.as_ref().filter(|_| is_synced) else {
+    /// The seconds in which the bytes of files are forced out.
+    fn forcing_bytes_seconds(&self) -> f64 {
+        let Some((system, disks)) = self.forced() else {
             return 0.0;
         };
-        let disks = self
-            .machine
-            .host
-            .as_ref()
-            .map_or(self.load.servers.len(), |host| {
-                host.count(self.question.clients)
-            });
+        self.load.sum(|server| server.bytes) / disks * system.sync_ns_per_byte / 1e9
+    }
+
+    /// The seconds in which files are forced out, whatever bytes they have.
+    fn forcing_objects_seconds(&self) -> f64 {
+        let Some((system, disks)) = self.forced() else {
+            return 0.0;
+        };
         // Each that has written a file forces it out.
         let flat = self.question.requests.len() as f64;
         let objects = match (&self.request.strategy, is_flat(self.request)) {
@@ -680,7 +682,7 @@ impl Model<'_> {
             }
             (_, false) => self.load.sum(|server| server.objects),
         };
-        objects / disks as f64 * system.object_sync_us / 1e6 + self.sync_of_bytes()
+        objects / disks * system.object_sync_us / 1e6
     }
 
     /// The seconds of a server or client that sets its buffers up.

@@ -14,7 +14,7 @@ use crate::simulated;
 ///
 /// # Errors
 /// [`Kind::Schema`] if the question makes no sense or the machine cannot be so large;
-/// [`Kind::Unsupported`] if ranks hold lists, of which a prediction knows nothing.
+/// [`Kind::Unsupported`] if ranks hold lists: a prediction does not know them.
 pub fn predict(machine: &Preset, question: &Question<'_>) -> Result<Prediction> {
     predict_by(machine, question, None)
 }

@@ -39,7 +39,7 @@ impl Question<'_> {
             .iter()
             .any(|request| request.holders.are_lists())
         {
-            let cause = "ranks hold lists, of which only they know";
+            let cause = "ranks hold lists, which only they know";
             return Err(Error::new(Kind::Unsupported, "predicting a call", cause));
         }
         Ok(first)

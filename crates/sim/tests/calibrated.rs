@@ -182,7 +182,7 @@ fn hosts_and_measurements_that_cannot_be_are_refused() {
         "measured",
     );
     refused("[caching]\n", "[cachings]\n", "unknown key `cachings`");
-    refused("[host]\n", "[hosts]\n", "host");
+    refused("[host]\n", "[hosts]\n", "missing key `processors`");
 }
 
 /// Eight clients that copy on two processors take four times as long as two do.

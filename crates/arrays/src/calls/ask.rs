@@ -196,8 +196,7 @@ pub enum MemoryAsk {
     Thinned(Thinning),
 }
 
-/// A thinned array has every so many-th element of another one along each dimension, from the first
-/// on.
+/// A thinned array has every n-th element of another one along each dimension, from the first on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thinning {
     /// The distance from one element to the next, in each dimension.

@@ -94,7 +94,9 @@ struct State {
     shapes: HashMap<Vec<u8>, Vec<Weighed>>,
 }
 
-/// The choice of one call, from its preparation to its end.
+/// The choice of one call, from its preparation to its end. By default the call is carried out by
+/// its method.
+#[derive(Default)]
 pub(super) struct Choosing {
     /// What is known; none for a call that is not chosen for.
     chooser: Option<Arc<Chooser>>,
@@ -105,14 +107,6 @@ impl Choosing {
     pub(super) fn by(chooser: &Arc<Chooser>) -> Self {
         Self {
             chooser: Some(chooser.clone()),
-            made: None,
-        }
-    }
-
-    /// The call is carried out by its method.
-    pub(super) fn none() -> Self {
-        Self {
-            chooser: None,
             made: None,
         }
     }

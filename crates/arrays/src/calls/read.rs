@@ -168,7 +168,7 @@ impl ReadDirector {
             sources,
             settings: settings.clone(),
             method,
-            choosing: Choosing::none(),
+            choosing: Choosing::default(),
             witnesses: Vec::new(),
         }
     }

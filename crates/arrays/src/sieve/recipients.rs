@@ -62,8 +62,8 @@ pub(super) struct Key {
 }
 
 impl Deal {
-    /// The deal of an array of this shape to so many ranks; `None` if elements go to who holds
-    /// them.
+    /// The deal of an array of this shape to this number of ranks; `None` if elements go to their
+    /// holders.
     ///
     /// # Errors
     /// [`Kind::Schema`] for an expression or splitters that make no sense.

@@ -543,7 +543,7 @@ struct State {
 }
 
 impl ReduceCatch {
-    /// What one rank of a call with so many servers gets of an array of this shape and type.
+    /// What a rank gets of an array of this shape and type from this number of servers.
     ///
     /// # Errors
     /// As [`Reduction::check`]; [`Kind::Io`] when there is no memory for the result.

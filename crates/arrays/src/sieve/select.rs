@@ -293,7 +293,8 @@ impl PlacedElements {
         all
     }
 
-    /// Adds the parcels of a server, of elements of `width` bytes of an array of so many.
+    /// Adds the parcels of a server: elements of `width` bytes, of an array with `elements` of
+    /// them.
     fn add(&mut self, stream: &[u8], (elements, width): (u64, usize)) -> Result<()> {
         let mut reading = Reading(stream);
         while !reading.is_at_end() {
@@ -353,7 +354,7 @@ struct State {
 }
 
 impl SelectCatch {
-    /// What one rank of a call with so many servers gets of an array.
+    /// What a rank gets of an array from this number of servers.
     pub(crate) fn new(shape: &[u64], element: &ElementType, servers: usize) -> Self {
         let state = State {
             streams: vec![Vec::new(); servers],

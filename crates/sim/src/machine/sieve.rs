@@ -14,14 +14,14 @@ use super::data::Buffer;
 /// The part of the elements that simulated servers let through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Selectivity {
-    /// Of so many elements of a portion ...
+    /// The elements of a portion to which `kept` refers.
     pub of: u64,
-    /// ... so many go through; rounded down.
+    /// How many elements of each `of` go through; rounded down.
     pub kept: u64,
     /// The bytes that go with each element, beside its own.
     pub index_bytes: u64,
-    /// The number of ranks, if elements go to all ranks alike, whoever holds them; the first ones
-    /// of a portion go to rank 0.
+    /// The number of ranks, if elements go to all ranks alike and not to their holders; the first
+    /// ones of a portion go to rank 0.
     pub dealt_to: Option<usize>,
 }
 

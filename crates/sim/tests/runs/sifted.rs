@@ -219,7 +219,7 @@ impl Bench {
     }
 }
 
-/// Catches that take nothing, of so many ranks.
+/// Catches that take nothing, one for each rank.
 fn nobody(ranks: usize) -> Vec<Rc<dyn Catch>> {
     (0..ranks)
         .map(|_| Rc::new(Nothing) as Rc<dyn Catch>)
