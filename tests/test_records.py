@@ -364,6 +364,43 @@ def test_any_file_of_numpy_is_read(dtype, fortran):
         assert same(np.load(f"{place}/b.npy"), native)
 
 
+def test_fields_are_reduced(tmp_path):
+    truth = records(WIDE, (9, 6))
+    path = tmp_path / "r.npy"
+
+    def job(s):
+        array = ps.Array("r", truth.shape, truth.dtype, ps.Distribution("BLOCK,*", s.size))
+        own = array.with_disk(ps.RowMajor("npy"))
+        s.write(path, own, truth[array.local_slices(s.rank)[0]])
+        for name, field in [("a", truth["a"]), ("p.n", truth["p"]["n"]), ("y", truth["y"])]:
+            largest = s.reduce(path, array, how="max", over=0, field=name)
+            assert same(largest, field.max(axis=0)) and largest.dtype == field.dtype
+        total = s.reduce(path, array, how="sum", field="p.c")
+        assert total == pytest.approx(truth["p"]["c"].sum())
+        region = np.s_[2:5, 1:]
+        count = s.reduce(path, array, how="count", field="p.n", region=region)
+        assert count == 15
+        for field, words in [
+            (None, "name a field"),
+            ("p", "name a field"),
+            ("q", "no field 'q'"),
+            ("p.q", "no field 'q'"),
+            ("a.b", "no field 'b'"),
+            ("b", "array of shape"),
+        ]:
+            with pytest.raises(ps.SchemaError, match=words):
+                s.reduce(path, array, how="sum", field=field)
+        with pytest.raises(ps.UnsupportedError, match="order"):
+            s.reduce(path, array, how="max", field="p.c")
+
+    ps.run(job, ranks=3, servers=2)
+    plain = ps.Array("u", (4,), "f8")
+    with ps.Session() as s:
+        s.write(tmp_path / "u.zarr", plain, np.arange(4.0))
+        with pytest.raises(ps.SchemaError, match="no field"):
+            s.reduce(tmp_path / "u.zarr", plain, how="sum", field="x")
+
+
 def test_what_is_refused(tmp_path):
     """By name, on every rank."""
     overlapping = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": [0, 2]})

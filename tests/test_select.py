@@ -253,6 +253,100 @@ def test_sums_are_the_same_for_all_ranks_servers_and_chunks(place: Path) -> None
     assert found == {np.array([*expected, work.exact(whole.ravel(), True)]).tobytes()}
 
 
+@pytest.mark.parametrize("order", ["random", "ascending", "equal", "nan"])
+def test_sampled_splitters_deal_out_evenly(place: Path, order: str) -> None:
+    """Each element goes where its value sends it, and no rank gets much more than its part."""
+    whole = np.random.default_rng(4).normal(size=(300, 1000)).astype("f4")
+    if order == "ascending":
+        whole = np.sort(whole, axis=None).reshape(whole.shape)
+    elif order == "equal":
+        whole[...] = 2
+    elif order == "nan":
+        whole[::2] = np.nan
+    path = stored(place, whole, chunks=(7, 400))
+
+    def main(s: ps.Session) -> ps.Selection:
+        array = of(whole, s.size)
+        mine = s.read(path, array, by="u", splitters="sampled")
+        few = s.select(path, array, where="x < 100", by="y * 2", splitters="sampled")
+        assert abs(len(few.values) - 30_000 / s.size) < 0.2 * 30_000 / s.size
+        return mine
+
+    got = ps.run(main, ranks=4, servers=2)
+    for rank, found in enumerate(got):
+        assert (found.splitters == got[0].splitters).all() and len(found.splitters) == 3
+        ranks = np.searchsorted(found.splitters, whole.astype("f8"), side="right")
+        work.check(found, whole, ranks == rank)
+    if order in ("random", "ascending"):
+        assert max(len(found.values) for found in got) < 1.15 * whole.size / 4
+    elif order == "nan":
+        assert len(got[0].values) == pytest.approx(whole.size / 4, rel=0.15)
+
+
+def test_sampled_splitters_of_few_elements(place: Path) -> None:
+    """Fewer elements than runs, one, none; one rank; what has no splitters."""
+    for shape in [(3, 5), (1, 1), (0, 4)]:
+        whole = np.arange(np.prod(shape), dtype="i8").reshape(shape)
+        path = stored(place, whole)
+
+        def main(s: ps.Session, whole: np.ndarray = whole, path: Path = path) -> int:
+            array = of(whole, s.size)
+            found = s.read(path, array, by="u", splitters="sampled")
+            with pytest.raises(ps.SchemaError, match="no splitters"):
+                s.read(path, array, by="u > 1", splitters="sampled")
+            with pytest.raises(ps.SchemaError, match="column 1"):
+                s.read(path, array, by="w", splitters="sampled")
+            return len(found.values)
+
+        for ranks in (1, 3):
+            assert sum(ps.run(main, ranks=ranks)) == whole.size
+        if whole.size == 15:
+            assert ps.run(main, ranks=3) == [5, 5, 5]
+
+
+def test_a_read_by_a_value_has_no_place_of_its_own(place: Path) -> None:
+    """What is not for such a read is refused by name."""
+    whole = values()
+    path = stored(place, whole)
+    array = of(whole, 1)
+    with ps.Session() as s:
+        found = s.read(path, array, by="y")
+        work.check(found, whole, np.ones(SHAPE, bool))
+        assert found.splitters is None
+        for options in ({"out": whole}, {"every": 2}, {"strategy": "two-phase"}):
+            with pytest.raises(ps.SchemaError, match=next(iter(options))):
+                s.read(path, array, by="y", **options)
+        with pytest.raises(ps.SchemaError, match="not given"):
+            s.read(path, array, splitters="sampled")
+        with pytest.raises(ps.SchemaError, match="sampled"):
+            s.read(path, array, by="y", splitters="some")
+
+
+def test_indices_rule_out_blocks(place: Path) -> None:
+    """Blocks that cannot have an element at such indices are not read."""
+    whole = values()
+    path = stored(place, whole, chunks=(2, 10))
+
+    def main(s: ps.Session) -> None:
+        array = of(whole, s.size)
+        for where, blocks in [
+            ("y < 4", 6),
+            ("x == 29 and y >= 18", 1),
+            ("y > 3 and y < 3", 0),
+            ("y + x < 2 or u > 100", 30),
+        ]:
+            found = s.select(path, array, where=where)
+            assert found.report.blocks == blocks, where
+            y, x = np.indices(SHAPE)
+            own = np.zeros(SHAPE, bool)
+            own[array.local_slices(s.rank)[0]] = True
+            theirs = where.replace(" and ", ") & (").replace(" or ", ") | (")
+            true = eval(f"({theirs})", {"y": y, "x": x, "u": whole})
+            work.check(found, whole, own & true)
+
+    ps.run(main, ranks=2, servers=2)
+
+
 def test_thinning_reads_only_blocks_with_elements(place: Path) -> None:
     """Every fourth row of chunks of one row."""
     whole = values()

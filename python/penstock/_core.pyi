@@ -110,6 +110,7 @@ class _GroupArgument(TypedDict):
     time_attributes: str
     time_chunk: int | None
     keep: int
+    bounds: list[str]
 
 class _CopyArgument(TypedDict):
     arrays: list[str]
@@ -225,6 +226,9 @@ class PySession:
         is_balanced: bool,
         by: tuple[str, list[float] | None] | None,
     ) -> tuple[np.ndarray, np.ndarray, str, _Report]: ...
+    def sampled_splitters(
+        self, path: _Path, array: Spec, condition: str, expression: str
+    ) -> list[float]: ...
     def reduce(
         self,
         path: _Path,
@@ -233,6 +237,7 @@ class PySession:
         bins: list[float],
         region: tuple[list[int], list[int]],
         kept: list[int],
+        field: str | None,
     ) -> tuple[np.ndarray, list[int], str, _Report]: ...
     def begin(
         self,

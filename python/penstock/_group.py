@@ -53,6 +53,12 @@ class Group:
     time_chunk : int, optional
         How many timesteps are in a chunk: more make fewer files, and a write of a chunk that is
         compressed writes all of it again. Default: 1, or as in the store.
+    bounds : bool or sequence of str, default False
+        The arrays for which saves keep the least and the greatest element of each chunk beside its
+        checksum; True is all whose elements have an order. Then `Session.select` does not read
+        chunks in which its condition holds nowhere. A store that keeps them goes on with that,
+        whatever later groups say; of timesteps before that no bounds are known. Stores of Zarr
+        only.
 
     Raises
     ------
@@ -72,6 +78,7 @@ class Group:
     coords: Mapping[str, Coordinate] = dataclasses.field(default_factory=dict)
     time_attrs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     time_chunk: int | None = None
+    bounds: bool | Sequence[str] = False
 
     def __post_init__(self) -> None:
         arrays = tuple(self.arrays) if isinstance(self.arrays, Sequence) else (self.arrays,)
@@ -91,7 +98,22 @@ class Group:
             if not is_default and (not isinstance(count, int) or count < 1):
                 raise schema_error(f"{what} must be an integer of at least 1, not {shown(count)}")
         object.__setattr__(self, "arrays", arrays)
+        object.__setattr__(self, "bounds", self._bounded())
         self._spec  # noqa: B018 - to find what does not fit now
+
+    def _bounded(self) -> tuple[str, ...]:
+        """The names of the arrays with bounds."""
+        if isinstance(self.bounds, bool):
+            ordered = (array.name for array in self.arrays if array.dtype.kind in "biuf")
+            return tuple(ordered) if self.bounds else ()
+        if isinstance(self.bounds, str) or not isinstance(self.bounds, Sequence):
+            raise schema_error(
+                f"bounds are True, False or names of arrays, not {type_name(self.bounds)}"
+            )
+        for name in self.bounds:
+            if name not in (array.name for array in self.arrays):
+                raise schema_error(f"bounds of {shown(name)}: the group has no such array")
+        return tuple(self.bounds)
 
     def __getitem__(self, name: str) -> Array:
         for array in self.arrays:
@@ -173,6 +195,7 @@ class Group:
             "time_attributes": attributes(self.time_attrs),
             "time_chunk": self.time_chunk,
             "keep": self.keep,
+            "bounds": list(self._bounded()),
         }
 
     def _parts(self, values: Mapping[str, Local]) -> list[Local]:

@@ -6,6 +6,7 @@ import dataclasses
 import operator
 from collections.abc import Iterable, Iterator
 from types import EllipsisType
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +35,15 @@ class Selection:
     report : Report
         Bytes and seconds, and what the servers moved: `bytes` are those that they sent to all
         ranks, `transfers` the messages.
+    splitters : numpy.ndarray, optional
+        The splitters by which elements were dealt out, float64, if there were some: those that were
+        given, or drawn from a sample.
     """
 
     indices: np.ndarray
     values: np.ndarray
     report: Report
+    splitters: np.ndarray | None = None
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """Give the indices, and then the values."""
@@ -112,8 +117,8 @@ def field_names(fields: Iterable[str]) -> list[str]:
 
 
 def key_of(
-    by: str | None, splitters: npt.ArrayLike | None
-) -> tuple[str, list[float] | None] | None:
+    by: str | None, splitters: npt.ArrayLike | Literal["sampled"] | None
+) -> tuple[str, list[float] | Literal["sampled"] | None] | None:
     """What names the rank of an element: an expression and splitters; nothing without `by`.
 
     Raises
@@ -127,6 +132,10 @@ def key_of(
         return None
     if not isinstance(by, str):
         raise schema_error(f"by is an expression, a string, not {shown(by)}")
+    if isinstance(splitters, str):
+        if splitters != "sampled":
+            raise schema_error(f'splitters are numbers or "sampled", not {shown(splitters)}')
+        return by, "sampled"
     return by, None if splitters is None else _floats("splitters are", splitters)
 
 

@@ -241,6 +241,17 @@ class Session:
         every: Extents | None = None,
         strategy: Strategy | None = None,
     ) -> list[np.ndarray]: ...
+    @overload
+    def read(
+        self,
+        path: Path,
+        array: Array,
+        out: None = None,
+        *,
+        region: Region | None = None,
+        by: str,
+        splitters: npt.ArrayLike | Literal["sampled"] | None = None,
+    ) -> Selection: ...
 
     def read(
         self,
@@ -250,9 +261,13 @@ class Session:
         *,
         region: Region | None = None,
         every: Extents | None = None,
+        by: str | None = None,
+        splitters: npt.ArrayLike | Literal["sampled"] | None = None,
         strategy: Strategy | None = None,
-    ) -> Local:
+    ) -> Local | Selection:
         """Read `array`, each rank the part that its memory schema gives it.
+
+        With `by` the elements go to ranks by a value of theirs: as `select` of all elements.
 
         Parameters
         ----------
@@ -273,6 +288,9 @@ class Session:
             the first on, the same on all ranks. The memory schema and `region` are then of the
             thinned array, of shape `ceil(n / every)`: a Distribution, or boxes. Blocks without such
             elements are not read.
+        by, splitters : optional
+            What names the rank of an element, as of `select`. Nobody knows before how many come to
+            a rank: `out`, `every` and `strategy` are not for such a read.
         strategy : str, optional
             The strategy of this call, the same on all ranks. Default: the session's.
 
@@ -280,7 +298,8 @@ class Session:
         -------
         numpy.ndarray
             The local part, of shape `array.local_shape(rank)` or of the region's: `out` where it
-            was given. A list of them where the memory schema or the region is a list.
+            was given. A list of them where the memory schema or the region is a list. With `by` a
+            Selection.
 
         Raises
         ------
@@ -291,6 +310,12 @@ class Session:
         -----
         Collective.
         """
+        if by is not None or splitters is not None:
+            with self._preparing("reading an array"):
+                for what, given in [("out", out), ("every", every), ("strategy", strategy)]:
+                    if given is not None:
+                        raise schema_error(f"{what} is not for a read by a value")
+            return self.select(path, array, by=by, splitters=splitters, region=region)
         if every is not None:
             return self._read_thinned(path, array, out, region, every, strategy)
         with self._preparing("reading an array"):
@@ -327,7 +352,7 @@ class Session:
         where: str = "True",
         fields: Iterable[str] | None = None,
         by: str | None = None,
-        splitters: npt.ArrayLike | None = None,
+        splitters: npt.ArrayLike | Literal["sampled"] | None = None,
         balanced: bool = False,
         region: Region | None = None,
     ) -> Selection:
@@ -354,10 +379,13 @@ class Session:
             An expression in the same language: the rank to whom an element goes is its value, an
             integer or a truth, modulo the number of ranks. Each element goes to one rank. The same
             on all ranks.
-        splitters : sequence of float, optional
+        splitters : sequence of float, or "sampled", optional
             With them, `by` is any real number, and rank r gets the elements where it is at least
             `splitters[r - 1]` and less than `splitters[r]`; NaN goes where infinity goes. In
-            ascending order, at most one fewer than ranks. The same on all ranks.
+            ascending order, at most one fewer than ranks. The same on all ranks. "sampled" draws
+            them, so that ranks get about equally many: from up to 128 runs of up to 512 elements,
+            evenly spread over the array, which are read first; `by` then has the names of
+            dimensions that `array` says.
         balanced : bool
             Whether the elements are dealt out evenly over the ranks, in row-major order, and not to
             their holders: the numbers of any two ranks differ by one at most. The same on all
@@ -393,13 +421,20 @@ class Session:
             is_balanced = bool(balanced)
             if is_balanced and key is not None:
                 raise schema_error("elements are dealt out evenly, or by a value: not both")
-        found = self._session.select(call.path, call.spec, where, wanted, is_balanced, key)
+        used, rule = None, None
+        if key is not None:
+            used = key[1]
+            if used == "sampled":
+                used = self._session.sampled_splitters(call.path, call.spec, where, key[0])
+            rule = (key[0], used)
+        found = self._session.select(call.path, call.spec, where, wanted, is_balanced, rule)
         indices, values, dtype, report = found
         elements = values.view(dtype_of(dtype))
         if wanted is None:
             elements = elements.astype(array.dtype, copy=False)
         shape = (len(elements), len(array.shape))
-        return Selection(indices.reshape(shape), elements, report_of(report))
+        limits = None if used is None else np.array(used, dtype=np.float64)
+        return Selection(indices.reshape(shape), elements, report_of(report), limits)
 
     def reduce(
         self,
@@ -408,6 +443,7 @@ class Session:
         *,
         how: How,
         over: Along | Iterable[Along] | None = None,
+        field: str | None = None,
         region: BoxRegion | None = None,
         bins: npt.ArrayLike | None = None,
     ) -> np.ndarray:
@@ -422,6 +458,9 @@ class Session:
             number of elements that are not NaN.
         over : str, int or sequence of these, optional
             The dimensions that go away, by name or number. Default: all.
+        field : str, optional
+            Of records: the field that is reduced; "f.g" is the field g of the record in f. The same
+            on all ranks.
         region : slice, int, tuple of these or Boxes, optional
             The part of the array that is reduced; an index counts as one element. The same on all
             ranks. Default: all of it.
@@ -451,7 +490,9 @@ class Session:
             call = self._call(path, array, None, None, None)
             kept = kept_dims(array, over)
             word, edges, box = str(how), edges_of(how, bins), box_of(array, region)
-        reduced = self._session.reduce(call.path, call.spec, word, edges, box, kept)
+            if field is not None and not isinstance(field, str):
+                raise schema_error(f"a field is a name, not {shown(field)}")
+        reduced = self._session.reduce(call.path, call.spec, word, edges, box, kept, field)
         values, shape, dtype, _ = reduced
         return values.view(dtype).reshape(shape)
 

@@ -41,11 +41,13 @@
 //! | `promotion` | the type of what two types make |
 //! | `typing` | the tree becomes operations on columns |
 //! | `column` | columns of values, and what is done with them |
+//! | `outlook` | what may come of elements of which only bounds are known |
 //!
 //! Costs: a tree of at most some thousand operations, each of which passes once over a column. A
 //! caller who takes columns of a few thousand elements keeps them in the processor's caches.
 
 mod column;
+mod outlook;
 mod promotion;
 mod syntax;
 #[cfg(test)]
@@ -94,6 +96,25 @@ pub(crate) struct Scope {
     pub(crate) element: ElementType,
     /// The name of each dimension, if it has one.
     pub(crate) dims: Vec<Option<String>>,
+}
+
+impl Scope {
+    /// The scope of an array with so many dimensions, of which some may have names.
+    pub(crate) fn new(
+        name: &str,
+        element: &ElementType,
+        names: Option<&[String]>,
+        dims: usize,
+    ) -> Self {
+        let names = names.into_iter().flatten().cloned().map(Some);
+        let mut all: Vec<Option<String>> = names.collect();
+        all.resize(dims, None);
+        Self {
+            name: name.to_string(),
+            element: element.clone(),
+            dims: all,
+        }
+    }
 }
 
 /// An expression of the elements of an array.

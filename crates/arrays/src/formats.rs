@@ -15,12 +15,14 @@
 //! | `sidecar` | the JSON file that describes a raw file or a directory of parts |
 //! | [`spread`] | a store that has a part on the disks of each server |
 //! | [`sums`] | checksums of whole objects |
+//! | `bounds` | the bounds of the elements of objects |
 //! | `sparse` | leaves out blocks of the fill value |
 //! | `update` | the rules of a medium that is changed in place and finished many times |
 //!
 //! Each form describes where its files are in a `Location`, and makes a
 //! [`Medium`](penstock_machines::Medium) of it.
 
+pub(crate) mod bounds;
 pub(crate) mod flat;
 pub(crate) mod hdf5;
 pub(crate) mod parts;

@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`catalog`](Catalog) | reads what a group holds; opens arrays that may be saved |
+//! | `bounds` | the bounds of the elements of a saved array's chunks |
 //! | `metadata` | the metadata of a group that is written to: of its arrays, and of all nodes that others have added |
 //! | `timestep` | timesteps: written in place, made visible by two renames, or puts |
 //! | `checkpoint` | checkpoints: written where nobody looks, made visible by one rename, or put |
@@ -29,6 +30,7 @@
 //!   checkpoints/            a Zarr group
 //!     50/                   one checkpoint: a group of its own, with consolidated metadata
 //!       temperature/.sums   its checksums, beside the array's metadata
+//!       temperature/.bounds the bounds of its elements, if a program has asked for them
 //!   .penstock/record/       see `formats::record`
 //! ```
 //!
@@ -52,6 +54,7 @@
 //! The next save removes all rows and files beyond the record, and brings metadata that have stayed
 //! behind up to the record. Nodes that other tools have added stay.
 
+mod bounds;
 mod catalog;
 mod checkpoint;
 mod coordinate;
@@ -75,6 +78,7 @@ use penstock_bucket::{is_in_repository, is_url};
 use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
+pub(crate) use bounds::bounds_of;
 pub use catalog::{Contents, Entry, describe, list, open, open_schema};
 pub(crate) use catalog::{checkpoint_sums, shapes_of};
 pub use coordinate::{Coordinate, Values};
@@ -82,7 +86,7 @@ pub use declared::{ArrayDeclaration, Declaration};
 pub use former::repair;
 pub use found::{Catalog, Checkpoint};
 pub use gather::gather;
-pub use group::{Checkpoints, Group, Moment, Timesteps};
+pub use group::{Checkpoints, Group, Moment, SavedArray, Timesteps};
 pub use verify::{Verification, verify};
 
 use self::in_file::GroupInFile;
@@ -329,15 +333,17 @@ impl ZarrGroup {
         self.remove_rows_beyond()
     }
 
-    /// Makes declared arrays that are missing: they have no elements in former timesteps.
+    /// Makes declared arrays that are missing: they have no elements in former timesteps. Notes the
+    /// arrays that are declared to have bounds: those of former timesteps are not known.
     fn add_arrays(&mut self, declared: &Declaration) -> Result<()> {
         let is_new =
             |array: &&ArrayDeclaration| !self.record.arrays.contains_key(&array.schema.name);
         let new: Vec<&ArrayDeclaration> = declared.arrays.iter().filter(is_new).collect();
-        if new.is_empty() {
+        if new.is_empty() && declared.bounded.is_subset(&self.record.bounded) {
             return Ok(());
         }
         let mut next = self.record.clone();
+        next.bounded.extend(declared.bounded.iter().cloned());
         let spread = match self.spread()? {
             Some(there) => Some(Spread::new(self.place(), there.servers)),
             None => None,
@@ -382,6 +388,7 @@ impl Record {
             time_chunk: declared.time_chunk.unwrap_or(1),
             arrays: std::collections::BTreeMap::new(),
             rows: std::collections::BTreeMap::new(),
+            bounded: declared.bounded.clone(),
         };
         declared.arrays.iter().for_each(|array| record.add(array));
         record

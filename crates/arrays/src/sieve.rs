@@ -24,6 +24,8 @@ mod sum;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
+
 use penstock_engine::Result;
 use penstock_engine::encoding::{decode, encode};
 use penstock_machines::BlockSieve;
@@ -33,6 +35,7 @@ use crate::dtype::ElementType;
 use crate::expression::{Condition, Scope};
 use recipients::Deal;
 pub use recipients::Recipients;
+pub(crate) use recipients::SampledKey;
 pub(crate) use reduce::ReduceCatch;
 pub use reduce::{How, Reduction};
 use select::SelectSieve;
@@ -47,6 +50,8 @@ pub(crate) struct SieveOrder {
     pub(crate) shape: Vec<u64>,
     /// The names of the dimensions.
     pub(crate) dims: Option<Vec<String>>,
+    /// The objects of which nothing can be let through, as ranges of their numbers, ascending.
+    pub(crate) ruled_out: Vec<Range<u64>>,
     pub(crate) work: Work,
 }
 
@@ -77,14 +82,12 @@ impl SieveOrder {
 
     /// The names in conditions on the array.
     pub(crate) fn scope(&self) -> Scope {
-        let names = self.dims.iter().flatten().cloned().map(Some);
-        let mut dims: Vec<Option<String>> = names.collect();
-        dims.resize(self.shape.len(), None);
-        Scope {
-            name: self.name.clone(),
-            element: self.element.clone(),
-            dims,
-        }
+        Scope::new(
+            &self.name,
+            &self.element,
+            self.dims.as_deref(),
+            self.shape.len(),
+        )
     }
 
     /// Checks that servers can do it.
@@ -111,6 +114,7 @@ impl SieveOrder {
                 condition: Condition::read(&condition, &scope)?,
                 fields: Fields::of(&self.element, fields.as_deref())?,
                 deal: Deal::new(&recipients, (&self.shape, ranks), &scope)?,
+                ruled_out: self.ruled_out,
                 shape: self.shape,
             })),
             Work::Reduce(reduction) => reduction.sieve(&self.shape, &self.element),

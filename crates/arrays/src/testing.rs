@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Digest, Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
@@ -336,10 +336,10 @@ impl Medium for FaultyMedium {
         })
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         match self.is_null {
             true => Vec::new(),
-            false => self.medium.sums(),
+            false => self.medium.digests(),
         }
     }
 

@@ -15,6 +15,7 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cases::{Chance, for_owned, on_threads};
@@ -22,11 +23,13 @@ use common::{chunks, disk_place, flat, parts, place, read_stored};
 use penstock_arrays::calls::array::{ArrayCall, LocalPart, Memory};
 use penstock_arrays::calls::copy;
 use penstock_arrays::calls::save::{GroupCall, Save};
+use penstock_arrays::calls::select::SelectOptions;
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::{FoundCheckpoint, Session};
 use penstock_arrays::formats::spread::{is_template, of_server};
 use penstock_arrays::fs::ops::{crash_after, lose_unsynced, no_crash};
 use penstock_arrays::groups::{Catalog, Checkpoint, Coordinate, Values, repair, verify};
+use penstock_arrays::sieve::Recipients;
 use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage, StoredArray};
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Region};
@@ -496,6 +499,15 @@ impl Store {
             time_attributes: attributes("days"),
             time_chunk: Some(self.time_chunk),
             keep: KEEP,
+            bounded: self.bounded(),
+        }
+    }
+
+    /// The names of the arrays for which the store keeps bounds: all of integers.
+    fn bounded(&self) -> BTreeSet<String> {
+        match self.is_file {
+            true => BTreeSet::new(),
+            false => set(self.names().iter().copied().filter(|name| *name != "u")),
         }
     }
 }
@@ -641,7 +653,37 @@ fn look(store: &Store, possible: &[State], former: &[State]) -> State {
         .find(|state| is_state(store, &catalog, state));
     let fits = fits.unwrap_or_else(|| panic!("{catalog:?} is none of {possible:?}"));
     check_own_metadata(store, &[possible, former].concat());
+    check_bounds(store);
     fits.clone()
+}
+
+/// Checks that the bounds of chunks rule out no element: a selection has what is there.
+fn check_bounds(store: &Store) {
+    for name in store.bounded() {
+        let schema = penstock_arrays::groups::open(&store.path, Some(&name));
+        let schema = schema.unwrap().schema().clone();
+        let values = read_saved(&store.path, &name);
+        let values: Vec<i32> = values
+            .as_chunks()
+            .0
+            .iter()
+            .map(|value| i32::from_ne_bytes(*value))
+            .collect();
+        let limit = values.get(values.len() / 2).copied().unwrap_or(0);
+        let expected = values.iter().filter(|value| **value >= limit);
+        let found = AtomicUsize::new(0);
+        let is_well = on_threads(RANKS, &options(), |session| {
+            let select = SelectOptions {
+                condition: format!("{name} >= {limit}"),
+                fields: None,
+                recipients: Recipients::Holders,
+            };
+            let own = session.select(&store.path, &rows(schema.clone()), select);
+            found.fetch_add(own.unwrap().values.len() / 4, Ordering::Relaxed);
+        });
+        assert!(is_well);
+        assert_eq!(found.into_inner(), expected.count(), "{name}");
+    }
 }
 
 /// All bytes of an array in the saves with these seeds.
@@ -782,10 +824,12 @@ fn check_tidy(store: &Store, state: &State) {
         set(["zarr.json", "record"])
     );
     let record = first.join(".penstock/record");
-    assert_eq!(
-        names(&record),
-        set(["zarr.json", "group.json", "lock", "sums"])
-    );
+    let mut beside = set(["zarr.json", "group.json", "lock", "sums"]);
+    if !state.timesteps.is_empty() || record.join("bounds").exists() {
+        beside.extend(set(["bounds"]));
+        assert_eq!(names(&record.join("bounds")), store.bounded());
+    }
+    assert_eq!(names(&record), beside);
     let mut with_sums = set(store.names().iter().copied());
     with_sums.extend(set(["time"]));
     if store.has_rows {
@@ -945,6 +989,7 @@ fn of_former_group(path: &Path) -> GroupCall {
         time_attributes: serde_json::Map::new(),
         time_chunk: None,
         keep: KEEP,
+        bounded: BTreeSet::new(),
     }
 }
 

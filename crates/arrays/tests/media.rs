@@ -84,6 +84,14 @@ fn is_in_bucket(pending: &Pending) -> bool {
     about.contains("memory://")
 }
 
+/// The sums that a medium has made.
+fn sums_of(medium: &dyn Medium) -> Vec<(u64, u32)> {
+    let digests = medium.digests().into_iter();
+    digests
+        .map(|digest| (digest.object, digest.crc32c))
+        .collect()
+}
+
 /// The sums of all objects; some are known.
 fn known(disk: &DiskSchema, sums: &[(u64, u32)]) -> Vec<Option<u32>> {
     let mut known = vec![None; disk.objects() as usize];
@@ -320,7 +328,7 @@ impl Case {
             .unwrap_err();
         self.read_block(&block);
         self.medium.finish(true).unwrap();
-        assert!(self.medium.sums().is_empty(), "{}", self.about);
+        assert!(self.medium.digests().is_empty(), "{}", self.about);
     }
 }
 
@@ -332,7 +340,7 @@ fn run(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u64) {
     assert!(!wrapping.contains(&Sums) || !case.medium.moves_parts());
     case.act(writes_again);
     case.medium.finish(seed.is_multiple_of(2)).unwrap();
-    let sums = case.medium.sums();
+    let sums = sums_of(&*case.medium);
     match wrapping.contains(&Sums) {
         true => assert_eq!(sums, case.sums(), "{}", case.about),
         false => assert!(sums.is_empty(), "nobody asked for sums: {}", case.about),
@@ -349,7 +357,7 @@ fn run_in_place(path: &Path, schema: &ArraySchema, wrapping: &[Wrapper], seed: u
     for turn in 0..3 {
         case.act(true);
         case.medium.finish((turn + seed).is_multiple_of(2)).unwrap();
-        assert!(case.medium.sums().is_empty(), "{}", case.about);
+        assert!(case.medium.digests().is_empty(), "{}", case.about);
     }
     case.read(path, &[Faulty], &[]).look();
 }
@@ -454,7 +462,7 @@ fn positions_go_through_every_wrapper() {
                 case.write_block(&block);
             }
             case.medium.finish(true).unwrap();
-            let sums = case.medium.sums();
+            let sums = sums_of(&*case.medium);
             pending.commit(true).unwrap();
             match case.positions(&path, wrapping, &sums) {
                 0 if has_plain_files => println!("no positions of {:?} here", schema.disk),

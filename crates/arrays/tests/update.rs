@@ -142,7 +142,7 @@ impl Case {
             (0..2, _) => {
                 let is_synced = self.chance.below(2) == 0;
                 self.media[server].finish(is_synced).unwrap();
-                assert!(self.media[server].sums().is_empty());
+                assert!(self.media[server].digests().is_empty());
             }
             (2, _) => {
                 self.media[server].finish(true).unwrap();

@@ -1,5 +1,6 @@
 //! Groups: `penstock_group`, timesteps, checkpoints, restarts.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_char, c_int};
 use std::path::PathBuf;
 
@@ -89,6 +90,7 @@ impl Group {
             time_attributes: self.time_attributes.clone(),
             time_chunk: self.time_chunk,
             keep: self.keep,
+            bounded: BTreeSet::new(), // nothing in C looks at bounds
         };
         Ok((group, parts))
     }

@@ -34,7 +34,7 @@ use crate::error::{Result, Who};
 use crate::files::{BlockClaim, CallFile, Files};
 use crate::lists::{self, Lists};
 use crate::machine::{Machine, Operation, Work};
-use crate::outcome::{Outcome, Sum, Traffic};
+use crate::outcome::{Digest, Outcome, Traffic};
 use crate::portion::Portion;
 use crate::portions::{Parts, check_apart, move_portions, parts_held};
 use crate::relay::{Blocks, Flow, Relay};
@@ -73,7 +73,7 @@ pub(crate) async fn serve<M: Machine>(
         None => served.await,
     };
     let mut outcome = Outcome::of(served.map_err(|error| error.by(Who::Server(server))));
-    outcome.sums = job.sums();
+    outcome.digests = job.digests();
     outcome.changes = job.changes();
     outcome
 }
@@ -198,17 +198,13 @@ impl<'a, M: Machine> Job<'a, M> {
         }
     }
 
-    /// The checksums of the objects that were written.
-    fn sums(&self) -> Vec<Sum> {
-        let sums_of = |file: &File<'a, M>| {
-            let (array, sums) = (file.array, file.disk.sums());
-            sums.into_iter().map(move |(object, crc32c)| Sum {
-                array,
-                object,
-                crc32c,
-            })
+    /// The digests of the objects that were written.
+    fn digests(&self) -> Vec<(usize, Digest)> {
+        let of_file = |file: &File<'a, M>| {
+            let (array, digests) = (file.array, file.disk.digests());
+            digests.into_iter().map(move |digest| (array, digest))
         };
-        self.files.iter().flat_map(sums_of).collect()
+        self.files.iter().flat_map(of_file).collect()
     }
 
     /// What the director must know of the writes before they can be seen.
@@ -303,6 +299,11 @@ impl<'a, M: Machine> Flow<M> for Job<'a, M> {
         let portions = self.parts(file).portions(block)?;
         if portions.is_empty() && !file.request.writes_all() {
             return Ok(None); // what is stored stays, or the store's fill value
+        }
+        if let Some((sieve, _)) = &file.sieve
+            && !sieve.wants(block)
+        {
+            return Ok(None);
         }
         let operation = file.request.operation;
         let claim = file.disk.claim(block, operation).await;

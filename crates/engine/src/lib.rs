@@ -76,7 +76,7 @@ pub use machine::{
     Access, BlockFile, Change, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation,
     Window, Work,
 };
-pub use outcome::{Outcome, Sum, Tally, Traffic};
+pub use outcome::{Bounds, Digest, Outcome, Tally, Traffic};
 pub use party::{Attendance, Party};
 pub use plan::Plan;
 pub use portion::Portion;

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::{MemoryId, Port};
 use crate::error::{Error, Result};
+use crate::outcome::Digest;
 use crate::sieve::Sieve;
 
 /// The number of a node of the machine, from zero. A node may be client, server or both.
@@ -273,9 +274,9 @@ pub trait BlockFile {
     /// opening asks for it. A file that is opened to be updated goes on after that.
     fn finish(&self) -> impl Future<Output = Result<()>>;
 
-    /// The checksum of each object that was written, by its number, if the target asks for
-    /// checksums. Call it after [`BlockFile::finish`].
-    fn sums(&self) -> Vec<(u64, u32)>;
+    /// The digest of each object that was written, if the target asks for digests. Call it after
+    /// [`BlockFile::finish`].
+    fn digests(&self) -> Vec<Digest>;
 
     /// What the director must know of the writes before they can be seen, where the store itself
     /// does not tell: for a repository, the changes of this server's fork. Call it after

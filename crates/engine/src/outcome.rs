@@ -4,24 +4,56 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, Who};
 
-/// A sum is the checksum of an object that was written: of its decoded bytes, padding included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sum {
-    /// The array's number in the call.
-    pub array: usize,
+/// A digest is what a disk knows of an object that was written, if it was to look at it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Digest {
     /// The object's number.
     pub object: u64,
-    /// CRC-32C (Castagnoli).
+    /// The CRC-32C (Castagnoli) of its decoded bytes, padding included.
     pub crc32c: u32,
+    /// The bounds of its elements, if the disk was to find them.
+    pub bounds: Option<Bounds>,
+}
+
+/// The bounds of elements: each of them is a number from `low` to `high`, or no number. No element
+/// is between bounds whose `low` is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// No element is less.
+    pub low: f64,
+    /// No element is greater.
+    pub high: f64,
+    /// Whether some elements are no numbers.
+    pub has_nan: bool,
+}
+
+impl Bounds {
+    /// The bounds of no elements.
+    pub const NONE: Self = Self {
+        low: f64::INFINITY,
+        high: f64::NEG_INFINITY,
+        has_nan: false,
+    };
+
+    /// The bounds of the elements of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            low: self.low.min(other.low),
+            high: self.high.max(other.high),
+            has_nan: self.has_nan || other.has_nan,
+        }
+    }
 }
 
 /// A tally is the result of a call, as its director hears of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tally {
     /// The traffic of all servers together.
     pub moved: Traffic,
-    /// The checksums by array and object, if the disks were to make them.
-    pub sums: Vec<Sum>,
+    /// The digests with the numbers of their arrays in the call, by array and object, if the disks
+    /// were to make them.
+    pub digests: Vec<(usize, Digest)>,
     /// The changes of forks of repositories ([`crate::BlockFile::changes`]).
     pub changes: Vec<Vec<u8>>,
 }
@@ -65,8 +97,8 @@ impl Traffic {
 pub struct Outcome {
     /// The traffic of these nodes.
     pub moved: Traffic,
-    /// The checksums of the objects that these nodes have written.
-    pub sums: Vec<Sum>,
+    /// The digests of the objects that these nodes have written, with the numbers of their arrays.
+    pub digests: Vec<(usize, Digest)>,
     /// The changes of forks of repositories ([`crate::BlockFile::changes`]).
     pub changes: Vec<Vec<u8>>,
     /// The error of the lowest rank or server, if any.
@@ -77,7 +109,7 @@ impl Outcome {
     /// Merges two outcomes.
     pub fn merge(mut self, other: Self) -> Self {
         self.moved.add(&other.moved);
-        self.sums.extend(other.sums);
+        self.digests.extend(other.digests);
         self.changes.extend(other.changes);
         self.error = lowest(self.error, other.error);
         self
@@ -88,16 +120,17 @@ impl Outcome {
     /// # Errors
     /// The outcome's error.
     pub(crate) fn tally(mut self) -> Result<Tally> {
-        self.sums.sort_by_key(|sum| (sum.array, sum.object));
+        self.digests
+            .sort_by_key(|(array, digest)| (*array, digest.object));
         let Self {
             moved,
-            sums,
+            digests,
             changes,
             error,
         } = self;
         let tally = Tally {
             moved,
-            sums,
+            digests,
             changes,
         };
         error.map_or(Ok(tally), Err)

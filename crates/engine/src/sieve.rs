@@ -61,6 +61,9 @@ pub trait Sieve {
     /// The staging buffer in which a block lies, from its first byte on.
     type Buffer;
 
+    /// Whether the block is to be read: of a block that is not, nothing could be let through.
+    fn wants(&self, block: &Block) -> bool;
+
     /// Sifts a block, of which ranks hold these portions.
     ///
     /// # Errors

@@ -230,7 +230,7 @@ impl Disk {
         }
         self.read(&block);
         self.medium.finish(true).unwrap();
-        assert!(self.medium.moves_parts() && self.medium.sums().is_empty());
+        assert!(self.medium.moves_parts() && self.medium.digests().is_empty());
     }
 
     fn test(&mut self) {

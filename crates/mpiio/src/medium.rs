@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_engine::encoding::{decode, encode};
-use penstock_engine::{Error, Kind, Opening, Result};
+use penstock_engine::{Digest, Error, Kind, Opening, Result};
 use penstock_layout::Block;
 use penstock_machines::disk::device::DeviceId;
 use penstock_machines::{BlockSieve, Medium, Opener, no_sieve};
@@ -128,7 +128,7 @@ impl Medium for FileMedium {
         Ok(())
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

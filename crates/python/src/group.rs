@@ -60,6 +60,7 @@ pub struct GroupArgument {
     time_attributes: String,
     time_chunk: Option<u64>,
     keep: usize,
+    bounds: Vec<String>,
 }
 
 /// A group: `penstock.Group` in Rust.
@@ -88,6 +89,7 @@ impl PyGroup {
                 time_attributes: attributes_of(&described.time_attributes)?,
                 time_chunk: described.time_chunk,
                 keep: described.keep,
+                bounded: described.bounds.into_iter().collect(),
             }))
         };
         make().map_err(|e| raise(py, &e))

@@ -622,6 +622,23 @@ impl PySession {
         ))
     }
 
+    /// The splitters that deal elements out evenly by the value of an expression, from a sample of
+    /// those that satisfy a condition.
+    fn sampled_splitters(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        array: &Bound<'_, Spec>,
+        condition: String,
+        expression: String,
+    ) -> PyResult<Vec<f64>> {
+        let array = array.get().call.clone();
+        let sample = move |session: &mut Session| {
+            session.sampled_splitters(&path, &array, condition, &expression)
+        };
+        self.released(py, sample)
+    }
+
     /// Reduces an array: the bytes of the result, its shape and its dtype, and the report. `bins`
     /// are the edges of a histogram; the region is its start and its extents.
     #[expect(clippy::too_many_arguments, reason = "they are Python's")]
@@ -634,12 +651,18 @@ impl PySession {
         bins: Vec<f64>,
         region: (Vec<u64>, Vec<u64>),
         kept: Vec<usize>,
+        field: Option<String>,
     ) -> PyResult<Reduced<'py>> {
         let array = array.get().call.clone();
         let reduction = how_of(how, bins).map(|how| {
             let (start, shape) = region;
             let region = Region { start, shape };
-            Reduction { how, region, kept }
+            Reduction {
+                how,
+                region,
+                kept,
+                field,
+            }
         });
         let reduce = move |session: &mut Session| match reduction {
             Ok(reduction) => session.reduce(&path, &array, reduction),

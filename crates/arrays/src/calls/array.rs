@@ -6,7 +6,7 @@ use std::path::Path;
 use penstock_engine::address::SHARES_MAX;
 use penstock_engine::{Error, Holders, Kind, Operation, Result};
 use penstock_layout::{
-    Boxes, Dist, Distribution, Dists, Edges, LayoutError, MemorySchema, Region, Share, exact,
+    Boxes, Dist, Distribution, Dists, Edges, LayoutError, List, MemorySchema, Region, Share, exact,
     grid_of_shares,
 };
 use penstock_machines::ClientMemory;
@@ -170,6 +170,33 @@ impl ArrayCall {
                 own: RankList::thinned(shape, &every, &shares)?,
                 is_region: true,
                 thinning: Some(Thinning { every, memory }),
+            },
+        })
+    }
+
+    /// This array, in which each rank holds the same sample: at most `runs` runs of at most `run`
+    /// elements, evenly spread over the array in row-major order.
+    ///
+    /// # Errors
+    /// When the array has more elements than can be counted.
+    pub(super) fn sample(&self, runs: u64, run: u64) -> Result<Self> {
+        let shape = &self.schema.shape;
+        let elements = shape.iter().try_fold(1u64, |all, &n| all.checked_mul(n));
+        let elements = elements.map(u128::from).ok_or_else(|| {
+            let cause = format!("an array of shape {shape:?} has too many elements");
+            Error::new(Kind::Schema, "drawing a sample", cause)
+        })?;
+        let start = |nth: u64| exact::<u64>(u128::from(nth) * elements / u128::from(runs));
+        let offsets: Vec<u64> = (0..runs).map(start).collect();
+        let lengths = (0..runs).map(|nth| (start(nth + 1) - start(nth)).min(run));
+        let lengths: Vec<u64> = lengths.collect();
+        let list = List::runs(&offsets, &lengths).map_err(of_layout)?;
+        Ok(Self {
+            schema: self.schema.clone(),
+            memory: Memory::List {
+                own: RankList::new(shape, &list, None)?,
+                is_region: true,
+                thinning: None,
             },
         })
     }

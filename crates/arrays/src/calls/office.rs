@@ -547,6 +547,7 @@ mod tests {
             time_attributes: serde_json::Map::new(),
             time_chunk: Some(2),
             keep: 2,
+            bounded: std::collections::BTreeSet::new(),
         };
         let write = |disk, path: &str| told(WriteErrand::new(path.into(), array(disk), method));
         vec![

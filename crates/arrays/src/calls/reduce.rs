@@ -35,10 +35,10 @@ impl Session {
     /// disk schema: sums of floats are exact until they are rounded, once.
     ///
     /// # Errors
-    /// The same on all ranks: as [`Session::read`]; [`penstock_engine::Kind::Schema`] for a region
-    /// or dimensions that are not of the array, for edges of bins that do not ascend, and for the
-    /// least or greatest of no elements; [`penstock_engine::Kind::Unsupported`] for the order of
-    /// complex numbers.
+    /// The same on all ranks: as [`Session::read`]; [`penstock_engine::Kind::Schema`] for a region,
+    /// dimensions or a field that are not of the array, for edges of bins that do not ascend, and
+    /// for the least or greatest of no elements; [`penstock_engine::Kind::Unsupported`] for the
+    /// order of complex numbers.
     ///
     /// # Collective
     /// Over all clients.

@@ -5,13 +5,13 @@
 //! of a group, and how a moment becomes visible, are in [`crate::groups`].
 
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
 use penstock_engine::{
-    Decision, Director, Error, Holders, Kind, Operation, RankParts, Request, Rest, Result,
-    Strategy, Sum, Tally, Traffic,
+    Decision, Digest, Director, Error, Holders, Kind, Operation, RankParts, Request, Rest, Result,
+    Strategy, Tally, Traffic,
 };
 use penstock_layout::{DiskSchema, Edges, exact};
 use serde::{Deserialize, Serialize};
@@ -25,9 +25,8 @@ use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::write::{boxes_of, rest_of_new};
-use crate::formats::sums::Sums;
 use crate::formats::whole_in_bucket;
-use crate::groups::{self, ArrayDeclaration, Coordinate, Declaration, Group, Moment};
+use crate::groups::{self, ArrayDeclaration, Coordinate, Declaration, Group, Moment, SavedArray};
 use crate::json::as_text;
 use crate::schema::part_extents;
 use crate::{ArraySchema, Format, Storage, Target, json};
@@ -51,6 +50,8 @@ pub struct GroupCall {
     pub time_chunk: Option<u64>,
     /// The number of checkpoints that are kept.
     pub keep: usize,
+    /// The names of the arrays for which saves keep the bounds of chunks.
+    pub bounded: BTreeSet<String>,
 }
 
 impl GroupCall {
@@ -62,6 +63,7 @@ impl GroupCall {
             name: self.name.clone(),
             path: self.path.as_path().into(),
             keep: self.keep,
+            bounded: self.bounded.clone(),
             time_chunk: self.time_chunk,
             coordinates: coordinates.map(|known| known.name.clone()).collect(),
             attributes: attributes(&self.attributes),
@@ -344,6 +346,7 @@ impl SaveDirector {
             time_chunk: self.group.time_chunk,
             arrays: arrays.collect::<Result<_>>()?,
             coordinates: self.group.coordinates.clone(),
+            bounded: self.group.bounded.clone(),
         })
     }
 
@@ -490,20 +493,32 @@ impl SaveDirector {
         parts.collect()
     }
 
-    /// The checksums of the written objects, by array.
-    fn sums(parts: &[Part], sums: &[Sum]) -> Vec<Sums> {
-        let objects = parts.iter().map(|part| part.disk.objects());
-        let mut all: Vec<Sums> = objects
-            .map(|objects| vec![None; exact::<usize>(objects)])
-            .collect();
-        for sum in sums {
-            let object = usize::try_from(sum.object).ok();
-            let of_array = all.get_mut(sum.array);
-            if let Some(known) = of_array.and_then(|sums| sums.get_mut(object?)) {
-                *known = Some(sum.crc32c);
+    /// The arrays that were written, with what is known of their objects.
+    fn saved(parts: &[Part], digests: &[(usize, Digest)]) -> Vec<SavedArray> {
+        let saved = parts.iter().enumerate().map(|(number, part)| {
+            let objects = exact::<usize>(part.disk.objects());
+            let mut array = SavedArray {
+                name: part.name.clone(),
+                rows: part.rows,
+                sums: vec![None; objects],
+                bounds: None,
+            };
+            let own = digests.iter().filter(|(array, _)| *array == number);
+            for (_, digest) in own {
+                let object = exact::<usize>(digest.object);
+                if let Some(sum) = array.sums.get_mut(object) {
+                    *sum = Some(digest.crc32c);
+                }
+                if digest.bounds.is_some() {
+                    let all = array.bounds.get_or_insert_with(|| vec![None; objects]);
+                    if let Some(bounds) = all.get_mut(object) {
+                        *bounds = digest.bounds;
+                    }
+                }
             }
-        }
-        all
+            array
+        });
+        saved.collect()
     }
 }
 
@@ -561,20 +576,15 @@ impl Director for SaveDirector {
             return outcome.map(|done| done.moved);
         };
         let saved = outcome.and_then(|done| {
-            let sums = Self::sums(&open.parts, &done.sums);
-            let parts = open.parts.iter().zip(sums);
+            let saved = Self::saved(&open.parts, &done.digests);
             match self.save {
                 Save::Timestep(_) => {
                     let time = open.moment.time.unwrap_or_default();
-                    let parts = parts.map(|(part, sums)| (part.name.clone(), part.rows, sums));
-                    let parts: Vec<_> = parts.collect();
-                    open.group.commit_timestep(time, &parts)?;
+                    open.group.commit_timestep(time, &saved)?;
                 }
                 Save::Checkpoint { .. } => {
-                    let parts = parts.map(|(part, sums)| (part.name.clone(), sums));
-                    let parts: Vec<_> = parts.collect();
                     open.group
-                        .commit_checkpoint(&open.moment, &parts, self.group.keep)?;
+                        .commit_checkpoint(&open.moment, &saved, self.group.keep)?;
                 }
             }
             Ok(done.moved)

@@ -12,7 +12,13 @@ use super::session::Session;
 use super::settings::Report;
 use super::sifted::SiftErrand;
 use crate::ElementType;
-use crate::sieve::{Fields, Recipients, SelectCatch, Work};
+use crate::expression::Scope;
+use crate::sieve::{Fields, Recipients, SampledKey, SelectCatch, Work};
+
+/// The runs of a sample, and the elements of each: where runs lie, chance has less to say than
+/// their number. A run is at most a block for servers to read.
+const SAMPLE_RUNS: u64 = 128;
+const SAMPLE_RUN: u64 = 512;
 
 /// The options of a selection.
 #[derive(Debug, Clone, PartialEq)]
@@ -94,5 +100,39 @@ impl Session {
             values: selected.values,
             report,
         })
+    }
+
+    /// Splitters by which a value of the elements of an array deals them out evenly, but for
+    /// chance: one fewer than ranks, for [`Recipients::ByValue`]. They come from some runs of
+    /// elements, evenly spread over the array, of those that satisfy the condition. The same on all
+    /// ranks. An expression has the names of dimensions that the call gives.
+    ///
+    /// # Errors
+    /// As [`Session::select`].
+    ///
+    /// # Collective
+    /// Over all clients.
+    pub fn sampled_splitters(
+        &self,
+        path: &Path,
+        array: &ArrayCall,
+        condition: String,
+        expression: &str,
+    ) -> Result<Vec<f64>> {
+        let (schema, ranks) = (&array.schema, self.clients());
+        let names = schema.dimension_names.as_deref();
+        let scope = Scope::new(&schema.name, &schema.element, names, schema.shape.len());
+        let by = SampledKey::new(expression, ranks, &scope);
+        let prepared = by.and_then(|by| Ok((by, array.sample(SAMPLE_RUNS, SAMPLE_RUN)?)));
+        let (by, sample) = prepared.map_err(|error| self.refuse(error))?;
+        let options = SelectOptions {
+            condition,
+            fields: None,
+            recipients: Recipients::Holders,
+        };
+        let SelectedElements {
+            indices, values, ..
+        } = self.select(path, &sample, options)?;
+        by.splitters(&values, &indices, schema)
     }
 }

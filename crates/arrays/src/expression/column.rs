@@ -208,6 +208,15 @@ impl Column {
         converted!(self, i128)
     }
 
+    /// The values as doubles: they are no complex numbers. Integers beyond 2^53 are rounded.
+    pub(crate) fn as_doubles(&self) -> Vec<f64> {
+        match self {
+            Self::F4(values) => each(values, f64::from),
+            Self::F8(values) => values.clone(),
+            whole => each(&whole.as_wide(), |x| x as f64),
+        }
+    }
+
     /// The number of ascending splitters that are not above each value. All are below a value that
     /// is no number, as NumPy sorts it.
     #[expect(

@@ -6,10 +6,10 @@ use NumberType::{Bool, C8, C16, F2, F4, F8, I1, I2, I4, I8, U1, U2, U4, U8};
 use super::*;
 
 /// xorshift64*.
-struct Chance(u64);
+pub(super) struct Chance(u64);
 
 impl Chance {
-    fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
@@ -20,16 +20,16 @@ impl Chance {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
     }
 
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }
 
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
+    pub(super) fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }
 }
 
-fn scope(element: NumberType) -> Scope {
+pub(super) fn scope(element: NumberType) -> Scope {
     Scope {
         name: "u".to_string(),
         element: element.element().clone(),

@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use penstock_engine::{Error, Result};
+use penstock_engine::{Digest, Error, Result};
 use penstock_layout::{Block, exact};
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
@@ -142,7 +142,7 @@ impl Medium for FlatFile {
         ops::sync(self.file.file(), &self.path).map_err(|e| Error::io(&e, "syncing", &self.path))
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Digest, Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema};
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
@@ -311,7 +311,7 @@ impl Medium for Parts {
         files::sync_paths(&paths)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

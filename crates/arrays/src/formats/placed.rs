@@ -14,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Digest, Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
@@ -269,7 +269,7 @@ impl Medium for Plain {
         }
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -367,7 +367,7 @@ impl Medium for Reader {
         Ok(())
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -445,7 +445,7 @@ impl Medium for Writer {
         self.room.finish(sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

@@ -14,6 +14,7 @@
 //!       group.json          the record
 //!       lock                held (flock) by the process that saves
 //!       sums/u              checksums of the timesteps of the array u
+//!       bounds/u            bounds of its elements, if a program has asked for them
 //!       new, old            a checkpoint that is being written, or removed
 //!       new-*               files that are about to take their places
 //! ```
@@ -24,7 +25,7 @@
 //! The record is the truth: a timestep exists if the record counts it. Metadata follow the record,
 //! and the next save brings them up to it if a crash has left them behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use penstock_bucket::is_url;
@@ -72,6 +73,10 @@ pub(crate) struct Record {
     /// The number of rows of each dimension that grows by another number of rows in each timestep.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) rows: BTreeMap<String, u64>,
+    /// The names of the arrays for which all saves keep the bounds of chunks. Timesteps that were
+    /// saved before an array came here have none.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) bounded: BTreeSet<String>,
 }
 
 /// The growth of an array with a timestep.
@@ -150,6 +155,21 @@ pub(crate) fn sums_file(group: &Path, array: &str) -> PathBuf {
     directory(group).join("sums").join(array)
 }
 
+/// The file of the bounds of an array of a checkpoint.
+pub(crate) fn checkpoint_bounds_file(checkpoint: &Path, name: &str) -> PathBuf {
+    checkpoint.join(name).join(".bounds")
+}
+
+/// The directory of the files of bounds.
+pub(crate) fn bounds_directory(group: &Path) -> PathBuf {
+    directory(group).join("bounds")
+}
+
+/// The file of the bounds of an array's timesteps.
+pub(crate) fn bounds_file(group: &Path, array: &str) -> PathBuf {
+    bounds_directory(group).join(array)
+}
+
 /// The names of the arrays that count a dimension's rows: the first row of each timestep, and the
 /// number of rows.
 pub(crate) fn row_arrays(dimension: &str) -> [String; 2] {
@@ -198,7 +218,11 @@ impl Record {
             Growth::Time => true,
             Growth::Rows(dimension) => self.rows.contains_key(dimension),
         });
-        match are_known && self.time_chunk > 0 {
+        let are_there = self
+            .bounded
+            .iter()
+            .all(|name| self.arrays.contains_key(name));
+        match are_known && are_there && self.time_chunk > 0 {
             true => Ok(()),
             false => Err(damaged(place, "it does not fit together")),
         }
@@ -263,6 +287,7 @@ impl Record {
                     time_chunk: 1,
                     arrays: names.map(|name| (name.clone(), Growth::Time)).collect(),
                     rows: BTreeMap::new(),
+                    bounded: BTreeSet::new(),
                 }))
             }
             // Another tool has rewritten the metadata that counted the timesteps.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use penstock_engine::Result;
+use penstock_engine::{Digest, Result};
 use penstock_layout::Block;
 use penstock_machines::Medium;
 
@@ -66,8 +66,8 @@ impl Medium for Sparse {
         self.medium.finish(sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
-        self.medium.sums()
+    fn digests(&self) -> Vec<Digest> {
+        self.medium.digests()
     }
 
     fn changes(&self) -> Vec<u8> {

@@ -1,4 +1,5 @@
 //! Makes the checksums of whole objects as they are written, and compares them as they are read.
+//! With the checksums go the bounds of the elements ([`super::bounds`]), for programs that ask.
 //!
 //! The sum of an object is the CRC-32C (Castagnoli) of its decoded elements, in the machine's byte
 //! order, padding included as the fill value: it depends neither on the codec nor on the blocks in
@@ -17,10 +18,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crc32c::{crc32c, crc32c_combine};
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Bounds, Digest, Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 
+use super::bounds::of_elements;
+use crate::dtype::NumberType;
 use crate::fs::files::{damaged, lock, read_if_there};
 
 /// The sums of an array, one an object; `None` for an object that was never written.
@@ -121,27 +124,58 @@ fn repeated(element: &[u8], bytes: u64) -> u32 {
     sum
 }
 
-/// Makes the sums of the objects that are written.
-pub(crate) struct SumMedium {
+/// Makes the digests of the objects that are written: their sums, and their bounds if it is told
+/// of which numbers they are.
+pub(crate) struct DigestMedium {
     medium: Arc<dyn Medium>,
     schema: DiskSchema,
     /// The element that fills an object where nothing is written.
     element: Vec<u8>,
-    objects: Mutex<BTreeMap<u64, Parts>>,
+    bounded: Option<NumberType>,
+    objects: Mutex<BTreeMap<u64, (Parts, Bounds)>>,
 }
 
-impl SumMedium {
-    pub(crate) fn new(medium: Arc<dyn Medium>, schema: &DiskSchema, element: Vec<u8>) -> Self {
+impl DigestMedium {
+    pub(crate) fn new(
+        medium: Arc<dyn Medium>,
+        schema: &DiskSchema,
+        element: Vec<u8>,
+        bounded: Option<NumberType>,
+    ) -> Self {
+        let width = exact::<usize>(schema.width());
         Self {
             medium,
             schema: schema.clone(),
-            element,
+            element: match element.is_empty() {
+                true => vec![0; width],
+                false => element,
+            },
+            bounded,
             objects: Mutex::default(),
+        }
+    }
+
+    /// The bounds of the elements in these bytes; of none if nobody asks for bounds.
+    fn bounds(&self, data: &[u8]) -> Bounds {
+        let bounds = self.bounded.and_then(|number| of_elements(number, data));
+        bounds.unwrap_or(Bounds::NONE)
+    }
+
+    fn digest(&self, object: u64, (parts, written): &(Parts, Bounds)) -> Digest {
+        let is_whole = parts.elements >= self.schema.object_region(object).elements();
+        let bounds = match is_whole {
+            true => *written,
+            false => written.and(self.bounds(&self.element)),
+        };
+        Digest {
+            object,
+            crc32c: parts.sum(self.schema.object_bytes(object), &self.element),
+            bounds: self.bounded.map(|_| bounds),
         }
     }
 }
 
-impl Medium for SumMedium {
+impl Medium for DigestMedium {
     fn position(&self, block: &Block) -> Option<u64> {
         self.medium.position(block)
     }
@@ -152,9 +186,12 @@ impl Medium for SumMedium {
 
     fn write(&self, block: &Block, data: &[u8]) -> Result<()> {
         self.medium.write(block, data)?;
+        let bounds = self.bounds(data);
         let mut objects = lock(&self.objects);
-        let parts = objects.entry(block.object).or_default();
+        let none = || (Parts::default(), Bounds::NONE);
+        let (parts, written) = objects.entry(block.object).or_insert_with(none);
         parts.add(block.offset, data, block.region.elements());
+        *written = written.and(bounds);
         Ok(())
     }
 
@@ -179,13 +216,12 @@ impl Medium for SumMedium {
         self.medium.finish(sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         let objects = lock(&self.objects);
-        let sums = objects.iter().map(|(&object, parts)| {
-            let bytes = self.schema.object_bytes(object);
-            (object, parts.sum(bytes, &self.element))
-        });
-        sums.collect()
+        let digests = objects.iter();
+        digests
+            .map(|(&object, written)| self.digest(object, written))
+            .collect()
     }
 
     fn changes(&self) -> Vec<u8> {
@@ -298,8 +334,8 @@ impl Medium for CheckMedium {
         self.medium.finish(sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
-        self.medium.sums()
+    fn digests(&self) -> Vec<Digest> {
+        self.medium.digests()
     }
 
     fn changes(&self) -> Vec<u8> {

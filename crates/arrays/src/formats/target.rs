@@ -13,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::references::{self, only_read};
 use super::sparse::Sparse;
 use super::spread::{self, SpreadArray};
-use super::sums::{CheckMedium, SumMedium};
+use super::sums::{CheckMedium, DigestMedium};
 use super::update::UpdateMedium;
 use super::{flat, hdf5, parts, placed, zarr};
+use crate::dtype::ElementType;
 use crate::fs::direct::{AccessMode, DirectIo};
 
 /// The place and form of the data of one array: all that a server needs to open them.
@@ -40,8 +41,8 @@ pub struct Target {
 enum Checksums {
     #[default]
     None,
-    /// Makes the sums of written objects.
-    Make,
+    /// Makes the digests of written objects, with the bounds of elements of a type.
+    Make(Option<ElementType>),
     /// Compares read objects with these sums, one an object.
     Compare(Vec<Option<u32>>),
 }
@@ -124,10 +125,18 @@ impl Target {
         }
     }
 
-    /// Makes checksums as the array is written: [`Medium::sums`] gives them.
+    /// Makes checksums as the array is written: [`Medium::digests`] gives them.
     #[must_use]
     pub fn with_sums(self) -> Self {
-        let checksums = Checksums::Make;
+        let checksums = Checksums::Make(None);
+        Self { checksums, ..self }
+    }
+
+    /// Makes checksums as the array is written, and finds the bounds of its elements, which have
+    /// this type.
+    #[must_use]
+    pub(crate) fn with_bounds(self, element: &ElementType) -> Self {
+        let checksums = Checksums::Make(Some(element.clone()));
         Self { checksums, ..self }
     }
 
@@ -263,8 +272,12 @@ impl Target {
             Some(fill) => Arc::new(Sparse::new(medium, fill.clone())),
             None => medium,
         };
-        Ok(match self.checksums {
-            Checksums::Make => Arc::new(SumMedium::new(medium, schema, self.fill())),
+        Ok(match &self.checksums {
+            Checksums::Make(bounded) => {
+                let bounded = bounded.as_ref().and_then(ElementType::number);
+                let medium = DigestMedium::new(medium, schema, self.fill(), bounded);
+                Arc::new(medium)
+            }
             Checksums::None | Checksums::Compare(_) => medium,
         })
     }

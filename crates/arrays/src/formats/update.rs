@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-use penstock_engine::{Error, Result};
+use penstock_engine::{Digest, Error, Result};
 use penstock_layout::Block;
 use penstock_machines::Medium;
 
@@ -90,7 +90,7 @@ impl Medium for UpdateMedium {
         self.noting(self.medium.finish(sync))
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

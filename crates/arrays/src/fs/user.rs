@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Digest, Error, Kind, Result};
 use penstock_layout::Block;
 use penstock_machines::Medium;
 use serde::{Deserialize, Serialize};
@@ -172,8 +172,8 @@ impl Medium for UserMedium {
         self.user.act(|| self.medium.finish(sync))
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
-        self.medium.sums()
+    fn digests(&self) -> Vec<Digest> {
+        self.medium.digests()
     }
 
     fn changes(&self) -> Vec<u8> {

@@ -8,13 +8,12 @@ use serde_json::{Map, Value, json};
 
 use super::catalog::all_checkpoints;
 use super::found::Checkpoint;
-use super::group::{Checkpoints, Moment};
+use super::group::{Checkpoints, Moment, SavedArray};
 use super::store::Commit;
 use super::timestep::Nodes;
 use super::{BegunCheckpoint, ZarrGroup};
 use crate::formats::record::{ATTRIBUTE, CHECKPOINTS, checkpoints};
 use crate::formats::spread::Spread;
-use crate::formats::sums::Sums;
 use crate::formats::zarr::{self, ChunkForm, Location, consolidated};
 use crate::formats::{Form, Target};
 use crate::fs::files::{self, make_directory, remove_if_there};
@@ -58,7 +57,8 @@ impl Checkpoints for ZarrGroup {
                 grows: is_url(&directory), // a chunk is put if none is there
                 ..Location::new(directory, form)
             };
-            targets.push(Target::new(Form::Zarr(location)).with_sums());
+            let target = Target::new(Form::Zarr(location));
+            targets.push(self.with_digests(&array.name, target)?);
         }
         self.begun = Some(BegunCheckpoint {
             name,
@@ -71,7 +71,7 @@ impl Checkpoints for ZarrGroup {
     fn commit_checkpoint(
         &mut self,
         moment: &Moment,
-        sums: &[(String, Sums)],
+        saved: &[SavedArray],
         keep: usize,
     ) -> Result<()> {
         let Some(begun) = self.begun.take() else {
@@ -81,7 +81,7 @@ impl Checkpoints for ZarrGroup {
         let (new, arrays) = (begun.place, begun.metadata);
         let there = all_checkpoints(&self.path)?;
         let about = Checkpoint::next(&there, &self.record, moment);
-        let mut made = self.store.write_checkpoint_sums(&new, sums)?;
+        let mut made = self.store.write_checkpoint_digests(&new, saved)?;
         for (name, json) in &arrays {
             let directory = new.join(name);
             let place = directory.join("zarr.json");

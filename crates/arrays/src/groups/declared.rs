@@ -7,6 +7,7 @@ use penstock_engine::{Error, Kind, Result};
 use serde_json::{Map, Value};
 
 use super::coordinate::Coordinate;
+use crate::formats::bounds;
 use crate::formats::record::{self, CHECKPOINTS, Growth, Record, TIME};
 use crate::schema::ArraySchema;
 
@@ -24,6 +25,8 @@ pub struct Declaration {
     pub arrays: Vec<ArrayDeclaration>,
     /// The static variables.
     pub coordinates: Vec<Coordinate>,
+    /// The names of the arrays for which saves keep the bounds of chunks.
+    pub bounded: BTreeSet<String>,
 }
 
 impl Declaration {
@@ -50,6 +53,22 @@ impl Declaration {
                     "nothing in a group can be named {name:?}: the name is taken, or hidden"
                 ));
             }
+        }
+        self.check_bounded()
+    }
+
+    /// Checks that the arrays that are to have bounds are there, and that their elements have an
+    /// order.
+    fn check_bounded(&self) -> Result<()> {
+        for name in &self.bounded {
+            let mut arrays = self.arrays.iter();
+            let cause = match arrays.find(|array| array.schema.name == *name) {
+                Some(array) if bounds::has(&array.schema.element) => continue,
+                Some(array) => format!("its elements, {}, have no order", array.schema.element),
+                None => "there is no such array".to_string(),
+            };
+            let doing = format!("keeping bounds of the array {name:?}");
+            return Err(Error::new(Kind::Schema, doing, cause));
         }
         Ok(())
     }

@@ -22,11 +22,11 @@ use serde_json::Value;
 use super::catalog::former_sums;
 use super::metadata::Metadata;
 use super::store::Directory;
-use super::timestep::{Rows, sums_offset, time_of};
+use super::timestep::{Rows, digests_place, time_of};
 use super::{Declaration, ZarrGroup, hold, hold_by};
 use crate::formats::record::{self, ATTRIBUTE, Growth, Record, TIME, VERSION};
 use crate::formats::spread::of_server;
-use crate::formats::sums::{self, Sums};
+use crate::formats::sums::{self, SUM_BYTES, Sums};
 use crate::formats::zarr::{Kind as NodeKind, Node, rows_of_chunk};
 use crate::fs::files::{self, damaged, remove_if_there};
 use crate::fs::temporary::nonce;
@@ -137,7 +137,8 @@ fn convert_sums(
             count: 1,
         };
         if let Ok(known) = timestep_sums(path, name, timestep, objects) {
-            let offset = exact::<usize>(sums_offset(metadata, record, name, rows)?);
+            let place = digests_place(metadata, record, name, rows)?;
+            let offset = exact::<usize>(place * SUM_BYTES);
             bytes.resize(bytes.len().max(offset), 0);
             bytes.truncate(offset);
             bytes.extend(sums::encode(&known));
@@ -208,6 +209,10 @@ pub fn repair(path: &Path) -> Result<Vec<String>> {
         ));
         write_record(&path, &found)?;
     }
+    if found.bounded.is_empty() {
+        // Nothing says which timesteps they are of.
+        remove_if_there(&record::bounds_directory(&path))?;
+    }
     let mut group = ZarrGroup {
         metadata: Metadata::read(&path, &found)?,
         record: found,
@@ -256,6 +261,7 @@ fn longer(path: &Path, record: &Record) -> Result<Record> {
     Ok(Record {
         penstock: VERSION,
         timesteps: most,
+        bounded: BTreeSet::new(),
         ..record.clone()
     })
 }
@@ -314,6 +320,7 @@ fn from_arrays(path: &Path) -> Result<Record> {
         time_chunk,
         arrays,
         rows,
+        bounded: BTreeSet::new(),
     })
 }
 

@@ -133,7 +133,7 @@ fn gather_group(first: &Path, record: &Record, roots: &Roots<'_>, target: &Path)
         // The lock and the staged files stay with the source.
         let own = record::directory(data);
         match own.is_dir() {
-            true => files::remove_but(&["zarr.json", "group.json", "sums"], &own)?,
+            true => files::remove_but(&["zarr.json", "group.json", "sums", "bounds"], &own)?,
             false => files::remove_but(&["sums"], &record::former_directory(data))?,
         }
         gather_arrays(data, record.arrays.keys(), roots)?;
@@ -152,9 +152,13 @@ fn gather_group(first: &Path, record: &Record, roots: &Roots<'_>, target: &Path)
                 unshare(&last)?;
             }
         }
-        let sums = record::directory(data).join("sums");
-        if sums.is_dir() {
-            unshare(&sums)?;
+        for below in [
+            record::directory(data).join("sums"),
+            record::bounds_directory(data),
+        ] {
+            if below.is_dir() {
+                unshare(&below)?;
+            }
         }
         Ok(())
     })?;

@@ -5,6 +5,7 @@ use penstock_layout::DiskSchema;
 use serde_json::{Map, Value};
 
 use crate::formats::Target;
+use crate::formats::bounds::AllBounds;
 use crate::formats::sums::Sums;
 use crate::schema::ArraySchema;
 
@@ -15,6 +16,17 @@ pub struct Moment {
     pub time: Option<f64>,
     /// The attributes of the moment.
     pub attributes: Map<String, Value>,
+}
+
+/// What is known of an array that servers have written for a moment.
+pub struct SavedArray {
+    pub(crate) name: String,
+    /// The number of rows of its first dimension at this moment.
+    pub(crate) rows: u64,
+    /// The checksums of its objects.
+    pub(crate) sums: Sums,
+    /// The bounds of its objects, if they are kept.
+    pub(crate) bounds: Option<AllBounds>,
 }
 
 /// A group that is open to be saved to. Dropped, it is free for others.
@@ -60,13 +72,12 @@ pub trait Timesteps {
         block_bytes: u64,
     ) -> Result<Vec<(DiskSchema, Target)>>;
 
-    /// Commits a timestep, which servers have written and synced. `arrays` has, for each array, its
-    /// name, its number of rows in this timestep, and their checksums.
+    /// Commits a timestep of these arrays, which servers have written and synced.
     ///
     /// # Errors
     /// The error of the operating system. The group is then as it was, or, when the very last steps
     /// fail, a timestep longer.
-    fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()>;
+    fn commit_timestep(&mut self, time: f64, arrays: &[SavedArray]) -> Result<()>;
 
     /// Removes the rows of a timestep that is given up. A timestep stays if it is committed
     /// already, and only a later step has failed.
@@ -96,15 +107,15 @@ pub trait Checkpoints {
         servers: usize,
     ) -> Result<Vec<Target>>;
 
-    /// Commits the checkpoint, which servers have written and synced, with the checksums of each
-    /// array, and removes old checkpoints until `keep` are left.
+    /// Commits the checkpoint of these arrays, which servers have written and synced, and removes
+    /// old checkpoints until `keep` are left.
     ///
     /// # Errors
     /// The error of the operating system. All former checkpoints are then there.
     fn commit_checkpoint(
         &mut self,
         moment: &Moment,
-        sums: &[(String, Sums)],
+        arrays: &[SavedArray],
         keep: usize,
     ) -> Result<()>;
 

@@ -90,6 +90,11 @@ impl GroupInFile {
         is_first: bool,
     ) -> Result<Self> {
         let path = resolve(path)?;
+        if let Some(name) = declared.bounded.first() {
+            let doing = format!("keeping bounds of the array {name:?}");
+            let cause = "a group in a file of HDF5 has no place for them: save to a Zarr store";
+            return Err(Error::new(Kind::Unsupported, doing, cause).at(&path));
+        }
         let form = FileForm::of(is_netcdf);
         check_not_in_checkpoints(&path)?;
         recover(&path)?;

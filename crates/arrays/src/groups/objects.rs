@@ -14,7 +14,8 @@
 //!     .penstock/c/0          the checksums of its arrays: the text of a JSON object
 //!   .penstock/record/
 //!     zarr.json              an array of texts, one a timestep; the record is its attribute
-//!     c/7                    the checksums of timestep 7: the text of a JSON object
+//!     c/7                    the checksums of timestep 7: the text of a JSON object, in which
+//!                            the bounds of an array `u` are under `.bounds/u`
 //!     .penstock              the lease of the save that is under way
 //! ```
 //!
@@ -33,8 +34,10 @@ use penstock_layout::exact;
 use serde_json::{Map, Value, json};
 
 use super::coordinate::{text_chunk, text_of_chunk};
+use super::group::SavedArray;
 use super::metadata::{TIMES, number_path};
 use super::store::{Change, Commit, GroupStore, Remains};
+use crate::formats::bounds::{self, AllBounds};
 use crate::formats::record;
 use crate::formats::sums::Sums;
 use crate::formats::zarr::Node;
@@ -55,8 +58,8 @@ pub(super) struct Objects {
     /// The record that is there, and the group's metadata as they were when they were held.
     record: Option<Version>,
     metadata: Option<Version>,
-    /// The checksums of the timestep that is being written, by array.
-    sums: Map<String, Value>,
+    /// The checksums and bounds of the timestep that is being written, by array.
+    digests: Map<String, Value>,
 }
 
 impl Objects {
@@ -81,7 +84,7 @@ impl Objects {
             lease,
             record: record.map(|(_, version)| version),
             metadata: None,
-            sums: Map::new(),
+            digests: Map::new(),
         })
     }
 
@@ -122,10 +125,10 @@ impl GroupStore for Objects {
     fn stage(&mut self, change: &Change, _: Vec<PathBuf>) -> Result<()> {
         if let Commit::Record(record) = &change.commit
             && let Some(last) = record["timesteps"].as_u64().and_then(|n| n.checked_sub(1))
-            && !self.sums.is_empty()
+            && !self.digests.is_empty()
         {
             self.announce(&[(record::object(&self.path), record::in_array(record))])?;
-            let text = json::line(&Value::Object(std::mem::take(&mut self.sums)));
+            let text = json::line(&Value::Object(std::mem::take(&mut self.digests)));
             files::write(
                 &timestep_sums_object(&self.path, last),
                 &text_chunk(&[text]),
@@ -183,14 +186,20 @@ impl GroupStore for Objects {
     }
 
     fn write_sums(&mut self, name: &str, _: u64, sums: &Sums) -> Result<Vec<PathBuf>> {
-        self.sums.insert(name.to_string(), text_of(sums).into());
+        self.digests.insert(name.to_string(), text_of(sums).into());
+        Ok(Vec::new())
+    }
+
+    fn write_bounds(&mut self, name: &str, _: u64, bounds: &AllBounds) -> Result<Vec<PathBuf>> {
+        let text = text_of_bounds(bounds).into();
+        self.digests.insert(key_of_bounds(name), text);
         Ok(Vec::new())
     }
 
     /// Removes checkpoints that have no metadata: they are not there yet, or not any more. A writer
     /// that has lost its lease removes nothing, since it may be the other one's.
     fn remove_leftovers(&mut self, _: &[String]) -> Result<()> {
-        self.sums = Map::new();
+        self.digests = Map::new();
         self.check_lease()?;
         let all = record::checkpoints(&self.path);
         for name in files::directories_in(&all)? {
@@ -218,15 +227,18 @@ impl GroupStore for Objects {
         record::checkpoints(&self.path).join(name)
     }
 
-    fn write_checkpoint_sums(
+    fn write_checkpoint_digests(
         &mut self,
         new: &Path,
-        sums: &[(String, Sums)],
+        arrays: &[SavedArray],
     ) -> Result<Vec<PathBuf>> {
-        let known: BTreeMap<&str, String> = sums
-            .iter()
-            .map(|(name, sums)| (name.as_str(), text_of(sums)))
-            .collect();
+        let mut known = BTreeMap::new();
+        for array in arrays {
+            known.insert(array.name.clone(), text_of(&array.sums));
+            if let Some(bounds) = &array.bounds {
+                known.insert(key_of_bounds(&array.name), text_of_bounds(bounds));
+            }
+        }
         let text = json::line(&json!(known));
         let array = new.join(record::HIDDEN).join("zarr.json");
         files::write_json(&array, &record::array_of_texts(1, json!({})))?;
@@ -263,20 +275,53 @@ pub(super) fn checkpoint_sums_object(checkpoint: &Path) -> PathBuf {
 /// # Errors
 /// [`Kind::Damaged`] when the object cannot be understood, or has not `count` checksums.
 pub(super) fn read_sums(object: &Path, name: &str, count: u64) -> Result<Option<Sums>> {
-    let Some(bytes) = files::read_if_there(object)? else {
+    let Some(text) = read_text(object, name)? else {
         return Ok(None);
     };
-    let text = text_of_chunk(&bytes).ok_or_else(|| damaged(object, "these are no checksums"))?;
-    let all = json::parse(text.as_bytes()).map_err(|e| damaged(object, e))?;
-    let Some(text) = all[name].as_str() else {
-        return Ok(None);
-    };
-    let known = sums_of(text).ok_or_else(|| damaged(object, "these are no checksums"))?;
+    let known = sums_of(&text).ok_or_else(|| damaged(object, "these are no checksums"))?;
     if known.len() as u64 == count {
         return Ok(Some(known));
     }
     let cause = format!("{} checksums for {count} chunks of {name:?}", known.len());
     Err(damaged(object, cause))
+}
+
+/// The bounds of an array in such an object; `None` if there are none.
+///
+/// # Errors
+/// [`Kind::Damaged`] when the object cannot be understood.
+pub(super) fn read_bounds(object: &Path, name: &str) -> Result<Option<AllBounds>> {
+    let Some(text) = read_text(object, &key_of_bounds(name))? else {
+        return Ok(None);
+    };
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    let byte = |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    let bytes: Option<Vec<u8>> = pairs.iter().map(byte).collect();
+    match bytes {
+        Some(bytes) if rest.is_empty() => bounds::decode(&bytes, object).map(Some),
+        _ => Err(damaged(object, "these are no bounds of chunks")),
+    }
+}
+
+/// The text under a key of an object of checksums.
+fn read_text(object: &Path, key: &str) -> Result<Option<String>> {
+    let Some(bytes) = files::read_if_there(object)? else {
+        return Ok(None);
+    };
+    let text = text_of_chunk(&bytes).ok_or_else(|| damaged(object, "these are no checksums"))?;
+    let all = json::parse(text.as_bytes()).map_err(|e| damaged(object, e))?;
+    Ok(all[key].as_str().map(str::to_string))
+}
+
+/// The key of an array's bounds: no array has such a name.
+fn key_of_bounds(name: &str) -> String {
+    format!(".bounds/{name}")
+}
+
+/// Bounds as a text: the bytes that a file would have, two hexadecimal digits each.
+fn text_of_bounds(all: &AllBounds) -> String {
+    let bytes = bounds::encode(all);
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Checksums as a text of 8 hexadecimal digits each.

@@ -6,16 +6,18 @@ use std::path::{Path, PathBuf};
 use penstock_engine::{Error, Result};
 use serde_json::Value;
 
+use super::group::SavedArray;
 use super::metadata::{TIMES, number_path};
+use crate::formats::bounds::{self, AllBounds, BOUNDS_BYTES};
 use crate::formats::record;
-use crate::formats::sums::{self, Sums};
+use crate::formats::sums::{self, SUM_BYTES, Sums};
 use crate::formats::zarr::{Location, remove_chunks_from};
-use crate::fs::files::{self, remove_if_there};
+use crate::fs::files::{self, make_directory, remove_if_there};
 use crate::fs::ops;
 use crate::write::lock_group;
 
 /// The files that stay in the directory of a record between saves.
-const KEPT: [&str; 4] = ["zarr.json", "group.json", "lock", "sums"];
+const KEPT: [&str; 5] = ["zarr.json", "group.json", "lock", "sums", "bounds"];
 
 /// What makes a change of a group: before, the group is as it was.
 #[derive(Debug, Clone, PartialEq)]
@@ -104,12 +106,18 @@ pub(super) trait GroupStore: Send {
     /// When the store fails.
     fn write_number(&mut self, array: &str, index: u64, number: [u8; 8]) -> Result<Vec<PathBuf>>;
 
-    /// Writes the checksums of a timestep of an array, which have this place in a file of all of
-    /// the array's. Gives what is yet to be synced.
+    /// Writes the checksums of a timestep of an array, which have this place among all of the
+    /// array's. Gives what is yet to be synced.
     ///
     /// # Errors
     /// When the store fails.
-    fn write_sums(&mut self, name: &str, offset: u64, sums: &Sums) -> Result<Vec<PathBuf>>;
+    fn write_sums(&mut self, name: &str, place: u64, sums: &Sums) -> Result<Vec<PathBuf>>;
+
+    /// Writes the bounds of a timestep of an array, as [`GroupStore::write_sums`] does.
+    ///
+    /// # Errors
+    /// When the store fails.
+    fn write_bounds(&mut self, name: &str, place: u64, bounds: &AllBounds) -> Result<Vec<PathBuf>>;
 
     /// Removes what unfinished saves have left beside the record, the chunks of these arrays, and
     /// the checkpoints.
@@ -128,14 +136,15 @@ pub(super) trait GroupStore: Send {
     /// The place in which a checkpoint of this name is written.
     fn new_checkpoint(&self, name: &str) -> PathBuf;
 
-    /// Writes the checksums of a checkpoint's arrays. Gives what is yet to be synced.
+    /// Writes the checksums and the bounds of a checkpoint's arrays. Gives what is yet to be
+    /// synced.
     ///
     /// # Errors
     /// When the store fails.
-    fn write_checkpoint_sums(
+    fn write_checkpoint_digests(
         &mut self,
         new: &Path,
-        sums: &[(String, Sums)],
+        arrays: &[SavedArray],
     ) -> Result<Vec<PathBuf>>;
 
     /// Removes a checkpoint: it is there whole, or not at all, at any moment.
@@ -266,11 +275,19 @@ impl GroupStore for Directory {
         Ok(vec![path])
     }
 
-    fn write_sums(&mut self, name: &str, offset: u64, sums: &Sums) -> Result<Vec<PathBuf>> {
+    fn write_sums(&mut self, name: &str, place: u64, sums: &Sums) -> Result<Vec<PathBuf>> {
         let path = record::sums_file(&self.path, name);
-        let file = open_to_write(&path, 0)?;
-        files::write_at(&file, &sums::encode(sums), offset, &path)?;
-        Ok(vec![path])
+        write_part(path, &sums::encode(sums), place * SUM_BYTES)
+    }
+
+    fn write_bounds(&mut self, name: &str, place: u64, bounds: &AllBounds) -> Result<Vec<PathBuf>> {
+        let directory = record::bounds_directory(&self.path);
+        if !directory.is_dir() {
+            make_directory(&directory)?;
+            files::sync_parent(&directory)?;
+        }
+        let path = record::bounds_file(&self.path, name);
+        write_part(path, &bounds::encode(bounds), place * BOUNDS_BYTES)
     }
 
     fn remove_leftovers(&mut self, arrays: &[String]) -> Result<()> {
@@ -294,16 +311,21 @@ impl GroupStore for Directory {
         record::directory(&self.path).join("new")
     }
 
-    fn write_checkpoint_sums(
+    fn write_checkpoint_digests(
         &mut self,
         new: &Path,
-        sums: &[(String, Sums)],
+        arrays: &[SavedArray],
     ) -> Result<Vec<PathBuf>> {
-        let mut made = Vec::with_capacity(sums.len());
-        for (name, sums) in sums {
-            let place = record::checkpoint_sums_file(new, name);
-            files::write(&place, &sums::encode(sums))?;
+        let mut made = Vec::with_capacity(arrays.len());
+        for array in arrays {
+            let place = record::checkpoint_sums_file(new, &array.name);
+            files::write(&place, &sums::encode(&array.sums))?;
             made.push(place);
+            if let Some(bounds) = &array.bounds {
+                let place = record::checkpoint_bounds_file(new, &array.name);
+                files::write(&place, &bounds::encode(bounds))?;
+                made.push(place);
+            }
         }
         Ok(made)
     }
@@ -325,6 +347,14 @@ fn install(staged: &[StagedFile]) -> Result<()> {
     staged
         .iter()
         .try_for_each(|StagedFile { from, place }| files::rename(from, place))
+}
+
+/// Writes bytes at an offset of a file, which is made if it is not there. Gives the path, which is
+/// yet to be synced.
+fn write_part(path: PathBuf, bytes: &[u8], offset: u64) -> Result<Vec<PathBuf>> {
+    let file = open_to_write(&path, 0)?;
+    files::write_at(&file, bytes, offset, &path)?;
+    Ok(vec![path])
 }
 
 /// Opens a file to write. A new file begins with `bytes` zeros, and its directory is synced.

@@ -8,12 +8,12 @@ use penstock_layout::DiskSchema;
 use serde_json::Value;
 
 use super::ZarrGroup;
-use super::group::Timesteps;
+use super::group::{SavedArray, Timesteps};
 use super::metadata::{Metadata, TIMES, number_path};
 use super::store::{Change, Commit, Remains};
 use crate::formats::record::{self, Growth, Record, TIME};
 use crate::formats::spread::{SpreadArray, of_server};
-use crate::formats::sums::{SUM_BYTES, Sums};
+use crate::formats::sums::Sums;
 use crate::formats::zarr::Location;
 use crate::formats::{Form, Target, whole_in_bucket};
 use crate::fs::files::{self, damaged};
@@ -61,7 +61,10 @@ impl Timesteps for ZarrGroup {
             if let Some(of) = &mut location.spread {
                 *of = self.beside(name, of.spread.clone())?;
             }
-            Ok((disk, Target::new(Form::Zarr(location)).with_sums()))
+            Ok((
+                disk,
+                self.with_digests(name, Target::new(Form::Zarr(location)))?,
+            ))
         });
         arrays.collect()
     }
@@ -73,14 +76,20 @@ impl Timesteps for ZarrGroup {
         }
     }
 
-    fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
+    fn commit_timestep(&mut self, time: f64, arrays: &[SavedArray]) -> Result<()> {
         let index = self.timesteps();
-        let next = self
-            .record
-            .grown(arrays.iter().map(|(name, rows, _)| (name.as_str(), *rows)));
+        let rows = arrays.iter();
+        let rows = rows.map(|array| (array.name.as_str(), array.rows));
+        let next = self.record.grown(rows);
         let mut made = self.write_number(TIME, index, time.to_ne_bytes())?;
-        for (name, count, sums) in arrays {
-            made.extend(self.write_sums(name, self.next_rows(name, *count), sums)?);
+        for array in arrays {
+            let name = &array.name;
+            let rows = self.next_rows(name, array.rows);
+            made.extend(self.write_sums(name, rows, &array.sums)?);
+            if let Some(bounds) = &array.bounds {
+                let place = digests_place(&self.metadata, &self.record, name, rows)?;
+                made.extend(self.store.write_bounds(name, place, bounds)?);
+            }
         }
         for (dimension, end) in &next.rows {
             let start = self.record.rows.get(dimension).copied().unwrap_or(0);
@@ -117,6 +126,15 @@ impl Timesteps for ZarrGroup {
 }
 
 impl ZarrGroup {
+    /// A target of an array whose servers are to make digests of what they write.
+    pub(super) fn with_digests(&self, name: &str, target: Target) -> Result<Target> {
+        if !self.record.bounded.contains(name) {
+            return Ok(target.with_sums());
+        }
+        let element = self.metadata.schema(name)?.element;
+        Ok(target.with_bounds(&element))
+    }
+
     fn next_rows(&self, name: &str, count: u64) -> Rows {
         Rows {
             timestep: self.record.timesteps,
@@ -213,8 +231,8 @@ impl ZarrGroup {
 
     /// Writes the checksums of a timestep of an array. Gives the paths that are yet to be synced.
     fn write_sums(&mut self, name: &str, rows: Rows, sums: &Sums) -> Result<Vec<PathBuf>> {
-        let offset = sums_offset(&self.metadata, &self.record, name, rows)?;
-        self.store.write_sums(name, offset, sums)
+        let place = digests_place(&self.metadata, &self.record, name, rows)?;
+        self.store.write_sums(name, place, sums)
     }
 }
 
@@ -255,28 +273,32 @@ pub(super) fn rows_of(
     Ok((disk, location))
 }
 
-/// The offset of a timestep's checksums in the file of an array's checksums. A timestep has one for
-/// each chunk, or part of a chunk, that it has.
+/// The place of a timestep's checksums among those of an array, and of its bounds among the bounds.
+/// A timestep has one for each chunk, or part of a chunk, that it has.
 ///
 /// ```text
 /// timestep        0       1       2        a chunk that two timesteps share has a checksum in
 /// chunks          0 1     1 2     3        each: timestep t's begin at place (first chunk + t)
 /// place           0 1     2 3     5
 /// ```
-pub(super) fn sums_offset(
+pub(super) fn digests_place(
     metadata: &Metadata,
     record: &Record,
     name: &str,
     rows: Rows,
 ) -> Result<u64> {
-    let schema = metadata.schema(name)?;
-    let disk = schema.disk_schema(1)?;
+    let disk = metadata.schema(name)?.disk_schema(1)?;
+    Ok(digests_place_in(&disk, record.arrays.get(name), rows))
+}
+
+/// [`digests_place`], in an array of this disk schema and growth.
+pub(super) fn digests_place_in(disk: &DiskSchema, growth: Option<&Growth>, rows: Rows) -> u64 {
     let others: u64 = disk.grid().iter().skip(1).product();
-    let place = match record.arrays.get(name) {
+    let place = match growth {
         Some(Growth::Rows(_)) => rows.start / disk.chunk()[0] + rows.timestep,
         _ => rows.timestep,
     };
-    Ok(place * others * SUM_BYTES)
+    place * others
 }
 
 /// The rows of a timestep of an array.

@@ -9,11 +9,12 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::{Block, DiskSchema, Split, exact};
 use penstock_machines::Medium;
 
+use super::bounds::bounds_of;
 use super::catalog::{Contents, Entry, checkpoint_sums, list, open};
 use super::found::Catalog;
 use super::metadata::Metadata;
 use super::objects::{read_sums, timestep_sums_object};
-use super::timestep::{Rows, rows_at, rows_of, sums_offset, time_of};
+use super::timestep::{Rows, digests_place, rows_at, rows_of, time_of};
 use super::{former, in_file};
 use crate::Progress;
 use crate::codec::Codec;
@@ -23,6 +24,7 @@ use crate::formats::spread::of_server;
 use crate::formats::sums::{self, Parts, SUM_BYTES, Sums};
 use crate::formats::{Form, Target, whole_in_bucket};
 use crate::fs::files::{self, damaged, open_if_there};
+use crate::read::StoredArray;
 use crate::schema::Storage;
 
 /// The most bytes of a block that is read at once, where the store leaves a choice.
@@ -255,6 +257,9 @@ impl Verification {
         for name in &names {
             let checked = self.check_timesteps(path, &metadata, record, name, tell);
             self.note(checked)?;
+            if record.bounded.contains(name) {
+                self.note(open(path, Some(name)).and_then(|stored| check_bounds(&stored)))?;
+            }
         }
         let catalog = Catalog::read(path);
         let checkpoints = match catalog {
@@ -287,6 +292,7 @@ impl Verification {
         };
         let disk = whole_in_bucket(checkpoint, stored.disk_schema(BLOCK_BYTES)?)?;
         let known = checkpoint_sums(checkpoint, name, disk.objects())?;
+        self.note(check_bounds(&stored))?;
         let part = Part {
             target: stored.target(),
             disk: &disk,
@@ -420,6 +426,12 @@ impl Verification {
     }
 }
 
+/// Checks that the bounds of an array, if some are kept, can be understood. They have a checksum of
+/// their own, and were found in the elements whose checksums are compared.
+fn check_bounds(stored: &StoredArray) -> Result<()> {
+    bounds_of(stored, &stored.disk_schema(BLOCK_BYTES)?).map(drop)
+}
+
 /// The checksums of a timestep of an array; `None` if it has none: another program has added the
 /// timestep.
 fn timestep_sums(
@@ -441,7 +453,7 @@ fn timestep_sums(
     }
     // A group may have been copied from a bucket to a directory.
     let path = record::sums_file(group, name);
-    let offset = sums_offset(metadata, record, name, rows)?;
+    let offset = digests_place(metadata, record, name, rows)? * SUM_BYTES;
     let in_file = match is_url(group) {
         true => None,
         false => sums_in_file(&path, offset, count)?,

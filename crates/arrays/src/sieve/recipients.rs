@@ -8,8 +8,9 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
 
+use crate::ArraySchema;
 use crate::dtype::NumberType;
-use crate::expression::{Column, Expression, Scope};
+use crate::expression::{Column, Elements, Expression, Scope};
 
 /// The ranks to whom a selection delivers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -152,6 +153,54 @@ impl Key {
     }
 }
 
+/// A value of elements whose splitters a sample gives.
+pub(crate) struct SampledKey {
+    expression: Expression,
+    ranks: usize,
+}
+
+impl SampledKey {
+    /// The value of an expression, by which elements go to so many ranks.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] for an expression that makes no sense, or has no splitters.
+    pub(crate) fn new(text: &str, ranks: usize, scope: &Scope) -> Result<Self> {
+        let Key {
+            expression, ranks, ..
+        } = Key::new(text, &Some(Vec::new()), ranks, scope)?;
+        Ok(Self { expression, ranks })
+    }
+
+    /// The splitters by which these elements of an array, with their indices, go to all ranks
+    /// evenly. What is no number counts as infinity.
+    ///
+    /// # Errors
+    /// As [`Expression::values`].
+    pub(crate) fn splitters(
+        &self,
+        elements: &[u8],
+        indices: &[i64],
+        schema: &ArraySchema,
+    ) -> Result<Vec<f64>> {
+        let (width, dims) = (exact::<usize>(schema.element.width()), schema.shape.len());
+        let of_dim = |dim: usize| indices.iter().skip(dim).step_by(dims).copied();
+        let indices = (0..dims).map(|dim| Column::I8(of_dim(dim).collect()));
+        let indices: Vec<Column> = indices.collect();
+        let values = self.expression.columns(elements, width);
+        let elements = Elements {
+            values: &values,
+            indices: &indices,
+        };
+        let values = self.expression.values(&elements)?;
+        let mut sorted = values.as_doubles();
+        let no_number = sorted.iter_mut().filter(|value| value.is_nan());
+        no_number.for_each(|value| *value = f64::INFINITY);
+        sorted.sort_unstable_by(f64::total_cmp);
+        let of_rank = |rank| sorted.get(rank * sorted.len() / self.ranks).copied();
+        Ok((1..self.ranks).filter_map(of_rank).collect())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +261,32 @@ mod tests {
         assert_eq!(integers.ranks(&values, 4), [0, 1, 1, 2]);
         let parts = key("u", ElementType::I4, Some(&[-0.5, 0.5])).unwrap();
         assert_eq!(parts.ranks(&Column::I4(vec![-1, 0, 1]), 3), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_sample_is_split_evenly() {
+        let disk = crate::Storage::plain_chunks(vec![8, 3]);
+        let schema = ArraySchema::new("u", &[8, 3], ElementType::F4, disk);
+        let names = ["y".to_string(), "x".to_string()];
+        let of = Scope::new("u", &ElementType::F4, Some(&names), 2);
+        let values = [7.0f32, 1.0, f32::NAN, 3.0, 5.0, 2.0, 6.0, 4.0];
+        let bytes: Vec<u8> = values
+            .iter()
+            .flat_map(|value| value.to_ne_bytes())
+            .collect();
+        let indices: Vec<i64> = (0..8).flat_map(|y| [y, y % 3]).collect();
+        let splitters = |text: &str, ranks: usize, count: usize| {
+            let key = SampledKey::new(text, ranks, &of).unwrap();
+            key.splitters(&bytes[..4 * count], &indices[..2 * count], &schema)
+                .unwrap()
+        };
+        assert_eq!(splitters("u", 4, 8), [3.0, 5.0, 7.0]);
+        assert_eq!(splitters("y", 2, 8), [4.0]);
+        assert_eq!(splitters("y + 10 * x", 3, 6), [11.0, 22.0]);
+        assert_eq!(splitters("u", 1, 8), [0.0; 0]);
+        assert_eq!(splitters("u", 4, 0), [0.0; 0]);
+        assert_eq!(splitters("u", 3, 3)[1], f64::INFINITY);
+        assert!(SampledKey::new("u > 1", 3, &of).is_err());
     }
 
     #[test]

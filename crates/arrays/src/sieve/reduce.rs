@@ -101,6 +101,16 @@ impl How {
     }
 }
 
+/// The number that is reduced of each element.
+#[derive(Clone, Copy)]
+struct Reduced {
+    number: NumberType,
+    /// Its first byte in the element.
+    start: usize,
+    /// The bytes of the element.
+    width: usize,
+}
+
 /// A reduction of an array.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reduction {
@@ -110,21 +120,21 @@ pub struct Reduction {
     pub region: Region,
     /// The dimensions that stay, ascending.
     pub kept: Vec<usize>,
+    /// The field of records that is reduced; `f.g` is the field `g` of the record in `f`.
+    pub field: Option<String>,
 }
 
 impl Reduction {
     /// Checks that the reduction is one of an array of this shape and type.
     ///
     /// # Errors
-    /// [`Kind::Schema`] when it is not, and for a least or greatest element of none;
-    /// [`Kind::Unsupported`] for records, and for what complex numbers have not.
-    pub(crate) fn check(&self, shape: &[u64], element: &ElementType) -> Result<NumberType> {
+    /// [`Kind::Schema`] when it is not, for a field that is none, and for a least or greatest
+    /// element of none; [`Kind::Unsupported`] for what complex numbers have not.
+    fn check(&self, shape: &[u64], element: &ElementType) -> Result<Reduced> {
         let doing = || format!("reducing an array by {}", self.how.word());
         let wrong = |cause: String| Err(Error::new(Kind::Schema, doing(), cause));
-        let Some(element) = element.number() else {
-            let cause = "its elements are records: select their fields, and reduce those";
-            return Err(Error::new(Kind::Unsupported, doing(), cause));
-        };
+        let reduced = self.reduced(element).or_else(wrong)?;
+        let element = reduced.number;
         let Region {
             start,
             shape: extents,
@@ -168,11 +178,39 @@ impl Reduction {
             _ => i64::MAX.unsigned_abs(),
         };
         match bytes.is_some_and(|bytes| bytes <= bytes_max) {
-            true => Ok(element),
+            true => Ok(reduced),
             false => wrong(format!(
                 "the result is too large: more than {bytes_max} bytes"
             )),
         }
+    }
+
+    /// What is reduced of each element; or why there is no such thing.
+    fn reduced(&self, element: &ElementType) -> std::result::Result<Reduced, String> {
+        let (mut of, mut start) = (element, 0);
+        for name in self.field.iter().flat_map(|field| field.split('.')) {
+            let record = of
+                .record()
+                .ok_or_else(|| format!("{of} has no field '{name}'"))?;
+            let field = record.field(name);
+            let (field, offset) = field.ok_or_else(|| {
+                format!("there is no field '{name}': there are {}", record.names())
+            })?;
+            if !field.shape.is_empty() {
+                let shape = &field.shape;
+                return Err(format!("the field '{name}' is an array of shape {shape:?}"));
+            }
+            (of, start) = (&field.element, start + offset);
+        }
+        let number = of.number().ok_or_else(|| match of.record() {
+            Some(record) => format!("it is of records: name a field, one of {}", record.names()),
+            None => format!("{of} is no number"),
+        })?;
+        Ok(Reduced {
+            number,
+            start: exact::<usize>(start),
+            width: exact::<usize>(element.width()),
+        })
     }
 
     /// The shape of the cells.
@@ -223,13 +261,14 @@ impl Reduction {
     /// # Errors
     /// As [`Reduction::check`].
     pub(super) fn sieve(self, shape: &[u64], element: &ElementType) -> Result<Box<dyn BlockSieve>> {
-        let element = self.check(shape, element)?;
+        let reduced = self.check(shape, element)?;
         let shape = shape.to_vec();
         Ok(with_fold(
             &self.how.clone(),
-            element,
+            reduced.number,
             SieveMaker {
                 reduction: self,
+                reduced,
                 shape,
             },
         ))
@@ -301,6 +340,7 @@ fn with_fold<W: WithFold>(how: &How, element: NumberType, what: W) -> W::Done {
 /// Makes a sieve.
 struct SieveMaker {
     reduction: Reduction,
+    reduced: Reduced,
     shape: Vec<u64>,
 }
 
@@ -310,6 +350,7 @@ impl WithFold for SieveMaker {
     fn with<F: Fold>(self) -> Self::Done {
         Box::new(ReduceSieve::<F> {
             reduction: self.reduction,
+            reduced: self.reduced,
             shape: self.shape,
             store: RefCell::new(FoldStore {
                 boxes: BTreeMap::new(),
@@ -325,6 +366,7 @@ type CellBox = (Vec<u64>, Vec<u64>);
 /// The sieve of a reduction on one server.
 struct ReduceSieve<F> {
     reduction: Reduction,
+    reduced: Reduced,
     shape: Vec<u64>,
     store: RefCell<FoldStore<F>>,
 }
@@ -337,12 +379,17 @@ struct FoldStore<F> {
 }
 
 impl<F: Fold> BlockSieve for ReduceSieve<F> {
+    fn wants(&self, _: &Block) -> bool {
+        true
+    }
+
     fn sift(&self, block: &Block, portions: &[Portion], data: &[u8]) -> Result<Vec<Delivery>> {
         let Some(part) = block.region.intersect(&self.reduction.region) else {
             return Ok(Vec::new());
         };
         let cells = self.reduction.cells_of(&part);
-        let width = size_of::<F::Element>();
+        let Reduced { width, start, .. } = self.reduced;
+        let own = |element: &[u8]| F::Element::of_bytes(&element[start..]);
         let runs = Runs::new(block, &self.shape, width);
         let runs = match self.reduction.kept.is_empty() {
             true => runs,
@@ -350,8 +397,8 @@ impl<F: Fold> BlockSieve for ReduceSieve<F> {
         };
         let edges = self.reduction.how.edges();
         let FoldStore { boxes, bytes: held } = &mut *self.store.borrow_mut();
-        let Region { start, shape } = cells.clone();
-        let folds = boxes.entry((start, shape)).or_default();
+        let of_cells = (cells.start.clone(), cells.shape.clone());
+        let folds = boxes.entry(of_cells).or_default();
         *held = held.saturating_sub(bytes_of(folds));
         folds.resize_with(exact::<usize>(cells.elements()), || F::new(edges));
         let places = Places::new(&self.reduction, &cells, self.shape.len());
@@ -362,7 +409,7 @@ impl<F: Fold> BlockSieve for ReduceSieve<F> {
             run.copy_to(&mut bytes, data, width);
             indices_of(&self.shape, run.first, &mut indices);
             let (first, step) = (places.cell(&indices), places.step());
-            let elements = bytes.chunks_exact(width).map(F::Element::of_bytes);
+            let elements = bytes.chunks_exact(width).map(own);
             if step == 0 {
                 let fold = &mut folds[first];
                 elements.for_each(|element| fold.add(element, edges));
@@ -552,7 +599,7 @@ impl ReduceCatch {
         (shape, element): (&[u64], &ElementType),
         servers: usize,
     ) -> Result<Self> {
-        let element = reduction.check(shape, element)?;
+        let element = reduction.check(shape, element)?.number;
         let state = State {
             merging: with_fold(&reduction.how, element, CellsMaker(reduction))?,
             parts: vec![Vec::new(); servers],

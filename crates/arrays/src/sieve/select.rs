@@ -37,6 +37,8 @@ pub(super) struct SelectSieve {
     /// To whom elements go, if not to who holds them.
     pub(super) deal: Option<Deal>,
     pub(super) shape: Vec<u64>,
+    /// The objects for which the condition holds nowhere: [`super::SieveOrder::ruled_out`].
+    pub(super) ruled_out: Vec<Range<u64>>,
 }
 
 /// The elements of one rank, on their way.
@@ -72,6 +74,15 @@ impl Parcel {
 }
 
 impl BlockSieve for SelectSieve {
+    fn wants(&self, block: &Block) -> bool {
+        let before = self
+            .ruled_out
+            .partition_point(|range| range.end <= block.object);
+        let is_ruled_out = self.ruled_out.get(before);
+        !is_ruled_out.is_some_and(|range| range.contains(&block.object))
+            && self.condition.may_hold(None, &block.region)
+    }
+
     fn sift(&self, block: &Block, portions: &[Portion], data: &[u8]) -> Result<Vec<Delivery>> {
         let find = Runs::new(block, &self.shape, self.fields.width);
         let parts = &self.fields.parts;

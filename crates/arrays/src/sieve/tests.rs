@@ -36,6 +36,7 @@ fn order(work: Work) -> SieveOrder {
         element: ElementType::F8,
         shape: SHAPE.to_vec(),
         dims: None,
+        ruled_out: Vec::new(),
         work,
     }
 }
@@ -230,6 +231,7 @@ fn reductions_are_those_of_each_cell_by_itself() {
                 how: how.clone(),
                 region: region.clone(),
                 kept: kept.to_vec(),
+                field: None,
             };
             let held = vec![vec![region.clone()]];
             let memory = Boxes::of_lists(&SHAPE, held, true).unwrap().into();
@@ -260,6 +262,7 @@ fn what_is_no_box_of_cells_is_refused() {
         how: How::Count,
         region: Region::whole(&SHAPE),
         kept: vec![0],
+        field: None,
     };
     for (bytes, words) in [
         (vec![3, 3, 2, 1], "not in the result"),

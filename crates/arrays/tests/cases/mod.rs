@@ -1,6 +1,7 @@
 //! Random cases: arrays, their schemas in memory and on disk, and local arrays that show errors.
 #![allow(dead_code, missing_docs)]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use penstock_arrays::calls::array::{ArrayCall, LocalPart, Memory};
@@ -339,6 +340,7 @@ pub fn group_of_one(path: &Path, schema: &ArraySchema) -> GroupCall {
         time_attributes: serde_json::Map::new(),
         time_chunk: None,
         keep: 2,
+        bounded: BTreeSet::new(),
     }
 }
 

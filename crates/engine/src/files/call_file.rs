@@ -11,6 +11,7 @@ use crate::blocks::Intent;
 use crate::call::Call;
 use crate::error::{Error, Kind, Result};
 use crate::machine::{BlockFile, Machine, Operation};
+use crate::outcome::Digest;
 use crate::request::Request;
 
 /// One server's part of the file of a collective call.
@@ -128,10 +129,10 @@ impl<'a, M: Machine> CallFile<'a, M> {
         }
     }
 
-    /// The checksums of the objects that were written.
-    pub(crate) fn sums(&self) -> Vec<(u64, u32)> {
+    /// The digests of the objects that were written.
+    pub(crate) fn digests(&self) -> Vec<Digest> {
         match self {
-            Self::Own(part) => part.sums(),
+            Self::Own(part) => part.digests(),
             Self::Shared(..) => Vec::new(),
         }
     }

@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-use penstock_engine::{Access, Error, Kind, Opening, Result};
+use penstock_engine::{Access, Digest, Error, Kind, Opening, Result};
 use penstock_layout::Block;
 use penstock_machines::disk::direct::{Direct, moved, refused};
 use penstock_machines::disk::extents::{Extents, is_raw};
@@ -207,7 +207,7 @@ impl Medium for BlockMedium {
         })
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

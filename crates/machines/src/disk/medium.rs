@@ -1,6 +1,6 @@
 //! Media: the stores behind the blocks of real disks.
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Digest, Error, Kind, Result};
 use penstock_layout::Block;
 
 /// The error of a medium that moves only whole blocks, asked for a part.
@@ -12,11 +12,11 @@ pub fn no_parts(doing: &str) -> Error {
 /// A medium is a store as the worker of a server's device sees it: it writes and reads blocks.
 ///
 /// All calls block, but for [`Medium::position`], [`Medium::is_in_order`], [`Medium::moves_parts`],
-/// [`Medium::sums`] and [`Medium::changes`]; the machine makes them on the worker's thread. Several
-/// threads may call at once, for different blocks: of one object if the schema deals out blocks,
-/// otherwise of different objects. `data` is the block decoded: `block.bytes` bytes, row-major over
-/// `block.extents`, in the machine's byte order. The caller has filled padding and elements that
-/// nobody holds.
+/// [`Medium::digests`] and [`Medium::changes`]; the machine makes them on the worker's thread.
+/// Several threads may call at once, for different blocks: of one object if the schema deals out
+/// blocks, otherwise of different objects. `data` is the block decoded: `block.bytes` bytes,
+/// row-major over `block.extents`, in the machine's byte order. The caller has filled padding and
+/// elements that nobody holds.
 ///
 /// A medium is open for reading, or for one write of an array, or to change a stored array in
 /// place: then it reads and writes, for as long as its server wants, and is finished many times.
@@ -70,9 +70,9 @@ pub trait Medium: Send + Sync {
     /// changes an array in place is good for nothing more.
     fn finish(&self, sync: bool) -> Result<()>;
 
-    /// The checksum (CRC-32C) of each object that was written, by its number, if the target asks
-    /// for checksums. Call it after [`Medium::finish`].
-    fn sums(&self) -> Vec<(u64, u32)>;
+    /// The digest of each object that was written, if the target asks for digests. Call it after
+    /// [`Medium::finish`].
+    fn digests(&self) -> Vec<Digest>;
 
     /// The changes of a fork of a repository ([`penstock_engine::BlockFile::changes`]); none for
     /// all other stores. Call it after [`Medium::finish`].

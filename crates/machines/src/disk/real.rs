@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
-use penstock_engine::{Access, BlockFile, Opening, Result};
+use penstock_engine::{Access, BlockFile, Digest, Opening, Result};
 use penstock_layout::{Block, exact};
 
 use super::device::{Device, DeviceId, no_answer};
@@ -215,8 +215,8 @@ impl BlockFile for RealDisk {
         self.with_medium(Place::AfterFile, finish).await
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
-        self.opened().map(Medium::sums).unwrap_or_default()
+    fn digests(&self) -> Vec<Digest> {
+        self.opened().map(Medium::digests).unwrap_or_default()
     }
 
     fn changes(&self) -> Vec<u8> {
@@ -277,7 +277,7 @@ mod tests {
                 assert_eq!(end(disk.moves_parts()), Err(error.clone()));
                 assert_eq!(end(disk.finish()), Err(error.clone()));
             }
-            assert!(disk.sums().is_empty() && disk.is_in_schema_order());
+            assert!(disk.digests().is_empty() && disk.is_in_schema_order());
             let disk = open(&device, Box::new(|| panic!("of the disk")));
             assert_eq!(end(disk.finish()).unwrap_err().kind, Kind::Io);
             assert_eq!(end(device.run(Place::Line, 9, || 2)), Ok(2));

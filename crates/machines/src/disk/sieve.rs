@@ -9,6 +9,9 @@ use crate::memory::buffer::Buffer;
 /// calls it, while the worker of the device reads the next block: it is to take less time for a
 /// block than the device.
 pub trait BlockSieve {
+    /// Whether the block is to be read: of a block that is not, nothing could be let through.
+    fn wants(&self, block: &Block) -> bool;
+
     /// Sifts a block: `data` is its decoded bytes, row-major over `block.extents` unless its
     /// strides say otherwise, in the machine's byte order.
     ///
@@ -34,6 +37,10 @@ pub struct RealSieve(pub(crate) Box<dyn BlockSieve>);
 
 impl Sieve for RealSieve {
     type Buffer = Buffer;
+
+    fn wants(&self, block: &Block) -> bool {
+        self.0.wants(block)
+    }
 
     fn sift(&self, block: &Block, portions: &[Portion], buffer: &Buffer) -> Result<Vec<Delivery>> {
         let data = buffer.bytes(0..exact::<usize>(block.bytes));

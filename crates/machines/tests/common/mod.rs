@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use penstock_conformance::{Form, Frame, Held, targets, truth};
-use penstock_engine::{Access, Error, Kind, Opening, Result};
+use penstock_engine::{Access, Digest, Error, Kind, Opening, Result};
 use penstock_layout::{Block, Share};
 use penstock_machines::disk::medium::no_parts;
 use penstock_machines::{BlockSieve, ClientMemory, DeviceId, Medium, Opener, no_sieve};
@@ -140,17 +140,21 @@ impl Medium for Store {
         Ok(())
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         if !self.is_summed {
             return Vec::new();
         }
         let blocks = self.blocks.lock().unwrap();
-        let sum = |&object: &u64| {
+        let digest = |&object: &u64| {
             let of_object = blocks.range((object, 0)..=(object, u64::MAX));
             let bytes: Vec<u8> = of_object.flat_map(|(_, bytes)| bytes).copied().collect();
-            (object, truth::crc32c(&bytes))
+            Digest {
+                object,
+                crc32c: truth::crc32c(&bytes),
+                bounds: None,
+            }
         };
-        self.written.lock().unwrap().iter().map(sum).collect()
+        self.written.lock().unwrap().iter().map(digest).collect()
     }
 
     fn changes(&self) -> Vec<u8> {

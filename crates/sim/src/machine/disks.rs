@@ -8,7 +8,7 @@ use std::rc::Rc;
 use penstock_engine::queue::Queue;
 use penstock_engine::signal::Signal;
 use penstock_engine::tuning::QueueOrder;
-use penstock_engine::{Access, BlockFile, NodeId, Opening, Operation, Result};
+use penstock_engine::{Access, BlockFile, Digest, NodeId, Opening, Operation, Result};
 use penstock_layout::{Assignment, Block, DiskSchema, exact};
 
 use super::contents::{BlockName, Contents};
@@ -384,7 +384,7 @@ impl BlockFile for SimDisk {
     }
 
     /// Nobody asks a simulated disk for checksums.
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

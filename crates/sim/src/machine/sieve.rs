@@ -53,6 +53,10 @@ impl SimSieve {
 impl Sieve for SimSieve {
     type Buffer = Buffer;
 
+    fn wants(&self, _: &Block) -> bool {
+        true
+    }
+
     fn sift(&self, block: &Block, portions: &[Portion], buffer: &Buffer) -> Result<Vec<Delivery>> {
         let Selectivity {
             of,

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use penstock_engine::{Error, Result};
+use penstock_engine::{Digest, Error, Result};
 use penstock_layout::{Block, DiskSchema, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
@@ -123,7 +123,7 @@ impl Medium for Writer {
         self.written.finish(&self.chunks, sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -178,7 +178,7 @@ impl Medium for Reader {
         Ok(())
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

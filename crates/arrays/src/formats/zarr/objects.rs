@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 use penstock_bucket::Place;
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Digest, Error, Kind, Result};
 use penstock_layout::{Block, Split, exact, row_major_strides};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
@@ -261,7 +261,7 @@ impl Medium for Writer {
         self.objects.finish()
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -343,7 +343,7 @@ impl Medium for Grower {
         self.objects.finish()
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -459,7 +459,7 @@ impl<S: Stored> Medium for Reader<S> {
         Ok(())
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -535,7 +535,7 @@ impl Medium for Updater {
         Ok(())
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Digest, Error, Kind, Result};
 use penstock_layout::{Block, exact};
 use penstock_machines::Medium;
 use penstock_machines::memory::buffer::fill;
@@ -158,7 +158,7 @@ impl Medium for Writer {
         self.written.finish(&self.chunks, sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -329,7 +329,7 @@ impl Medium for Updater {
         self.written.finish(&self.chunks, sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 
@@ -439,7 +439,7 @@ impl Medium for Reader {
         Ok(())
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

@@ -15,7 +15,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use penstock_engine::Result;
+use penstock_engine::{Digest, Result};
 use penstock_layout::{Block, exact};
 use penstock_machines::Medium;
 use penstock_machines::disk::medium::no_parts;
@@ -249,7 +249,7 @@ impl Medium for Updater {
         self.written.finish(&self.chunks, sync)
     }
 
-    fn sums(&self) -> Vec<(u64, u32)> {
+    fn digests(&self) -> Vec<Digest> {
         Vec::new()
     }
 

@@ -8,12 +8,11 @@ use penstock_hdf5::FileForm;
 use serde_json::{Map, Value, json};
 
 use super::super::found::Checkpoint;
-use super::super::group::{Checkpoints, Moment};
+use super::super::group::{Checkpoints, Moment, SavedArray};
 use super::{GroupInFile, checkpoints};
 use crate::formats::Target;
 use crate::formats::hdf5::mark::{CheckpointMark, checkpoints_of, dataset_of};
 use crate::formats::record::ATTRIBUTE;
-use crate::formats::sums::Sums;
 use crate::fs::files::{self, make_directory, remove_if_there};
 use crate::fs::temporary::Temporary;
 use crate::schema::ArraySchema;
@@ -63,7 +62,7 @@ impl Checkpoints for GroupInFile {
         Ok(forms.into_iter().map(Target::new).collect())
     }
 
-    fn commit_checkpoint(&mut self, _: &Moment, _: &[(String, Sums)], keep: usize) -> Result<()> {
+    fn commit_checkpoint(&mut self, _: &Moment, _: &[SavedArray], keep: usize) -> Result<()> {
         let Some((place, mut temporary)) = self.begun.take() else {
             return Err(self.refused("no checkpoint has been begun"));
         };

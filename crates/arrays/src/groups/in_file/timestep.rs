@@ -4,7 +4,7 @@ use penstock_engine::{Error, Result};
 use penstock_hdf5::{Changes, Chunk, ChunkEntry};
 use penstock_layout::DiskSchema;
 
-use super::super::group::Timesteps;
+use super::super::group::{SavedArray, Timesteps};
 use super::super::metadata::TIMES;
 use super::GroupInFile;
 use super::growing::GrowingArray;
@@ -13,7 +13,6 @@ use crate::formats::hdf5::mark::Mark;
 use crate::formats::placed::Places;
 use crate::formats::record::{Record, TIME, row_arrays};
 use crate::formats::room::Notes;
-use crate::formats::sums::Sums;
 use crate::formats::{Form, Target};
 use crate::fs::files::{self, damaged};
 use crate::fs::ops;
@@ -59,9 +58,9 @@ impl Timesteps for GroupInFile {
         Ok(targets)
     }
 
-    fn commit_timestep(&mut self, time: f64, arrays: &[(String, u64, Sums)]) -> Result<()> {
+    fn commit_timestep(&mut self, time: f64, arrays: &[SavedArray]) -> Result<()> {
         let (index, record) = (self.timesteps(), &self.mark.group);
-        let next = record.grown(arrays.iter().map(|(name, rows, _)| (name.as_str(), *rows)));
+        let next = record.grown(arrays.iter().map(|array| (array.name.as_str(), array.rows)));
         let mut numbers = vec![(self.mark.dataset(TIME), time.to_ne_bytes())];
         for (dimension, end) in &next.rows {
             let start = record.rows.get(dimension).copied().unwrap_or(0);
