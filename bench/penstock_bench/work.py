@@ -5,7 +5,9 @@
   by Penstock whose ranks then look with NumPy;
 - *deal out*: particles of 32 bytes to the rank of their slab, by ``Session.select(by=...)``,
   beside a read by Penstock and an exchange by mpi4py (``argsort`` and ``Alltoallv``); the page
-  cache has the file, so that the disk is not what is measured.
+  cache has the file, so that the disk is not what is measured;
+- *of a group*: the lowest hundredth of ascending doubles from a timestep of a group, cold, without
+  and with the bounds of chunks, and what the save of the timestep takes without and with them.
 
 Programs alternate, each a job of its own; medians are compared.
 """
@@ -37,8 +39,10 @@ from penstock_bench.job import Runner, find_mpiexec
 from penstock_bench.machine import file_system, place
 from penstock_bench.meters import in_turn
 from penstock_bench.work_job import (
+    BOUNDED,
     DEAL,
     EXCHANGE,
+    GROUP,
     PARTICLE,
     PROGRAMS,
     READ_ALL,
@@ -97,8 +101,8 @@ def measure(options: argparse.Namespace, runner: Runner, directory: Path) -> dic
     runner.bar.total = options.repeats * len(PROGRAMS)
     for repeat, program in in_turn(PROGRAMS, range(options.repeats)):
         show_step(runner.bar, f"{program}, repeat {repeat + 1}")
-        is_select = program in (SELECT, READ_ALL)
-        source = sources["f8" if is_select else "records"]
+        is_cold = program not in (DEAL, EXCHANGE)
+        source = sources["f8" if is_cold else "records"]
         if program == SELECT and file_system(directory) != "tmpfs":
             rates.append(direct_rate(source, "read"))
         runner.run(
@@ -106,17 +110,20 @@ def measure(options: argparse.Namespace, runner: Runner, directory: Path) -> dic
                 clients=options.ranks,
                 directory=str(directory),
                 program=program,
-                elements=bytes_ // (8 if is_select else PARTICLE.itemsize),
+                elements=bytes_ // (8 if is_cold else PARTICLE.itemsize),
                 source=str(source),
-                is_cold=is_select,
+                is_cold=is_cold,
             )
         )
     seconds: dict[str, list[float]] = {program: [] for program in PROGRAMS}
+    saves: dict[str, list[float]] = {GROUP: [], BOUNDED: []}
     for result in runner.results:
         if result["wrong"]:
             raise FailedError(f"{result['program']}: wrong elements on {result['wrong']} ranks")
         seconds[result["program"]].append(result["seconds"])
-    return {"seconds": seconds, "disk": rates, "bytes": bytes_}
+        if "saved" in result:
+            saves[result["program"]].append(result["saved"])
+    return {"seconds": seconds, "saves": saves, "disk": rates, "bytes": bytes_}
 
 
 def table(report: dict[str, Any], where: str, ranks: int) -> str:
@@ -136,8 +143,15 @@ def table(report: dict[str, Any], where: str, ranks: int) -> str:
         (READ_ALL, of_disk(READ_ALL)),
         (DEAL, f"{seconds[EXCHANGE] / seconds[DEAL]:.2f} times the exchange"),
         (EXCHANGE, ""),
+        (GROUP, ""),
+        (BOUNDED, f"{seconds[GROUP] / seconds[BOUNDED]:.1f} times as fast"),
     ):
         rows.append([program, f"{seconds[program]:.3f}", f"{rate[program]:.0f}", note])
+    plain, bounded = (median(report["saves"][program]) for program in (GROUP, BOUNDED))
+    rate_of = report["bytes"] / 1e6
+    rows.append(["save of the group", f"{plain:.3f}", f"{rate_of / plain:.0f}", ""])
+    note = f"{plain / bounded:.2f} of its speed"
+    rows.append(["save, bounds kept", f"{bounded:.3f}", f"{rate_of / bounded:.0f}", note])
     mib = report["bytes"] // MIB
     return "\n".join([f"{ranks} ranks, {mib} MiB each, {where}", "", *columns(rows)])
 

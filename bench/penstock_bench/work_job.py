@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ PARTICLE = np.dtype([("x", "f8"), ("y", "f8"), ("z", "f8"), ("id", "i8")])
 """A record of 32 bytes."""
 SELECT, READ_ALL = "select 1%", "read, look"
 DEAL, EXCHANGE = "select by value", "read, mpi4py exchange"
-PROGRAMS = (SELECT, READ_ALL, DEAL, EXCHANGE)
+GROUP, BOUNDED = "select 1% of a group", "select 1%, bounds kept"
+PROGRAMS = (SELECT, READ_ALL, DEAL, EXCHANGE, GROUP, BOUNDED)
+CHUNK_BYTES = 1 << 20
 
 Elements = np.ndarray[Any, Any]
 
@@ -35,8 +38,9 @@ class WorkJob(Job):
 
     program: str
     elements: int
-    """Of the file that the program reads: doubles, or particles."""
+    """Of the array that the program reads: doubles, or particles."""
     source: str
+    """The file of the array; a group is made beside it."""
     is_cold: bool
 
 
@@ -65,9 +69,44 @@ def exchange(comm: Intracomm, own: Elements) -> Elements:
     return got
 
 
+def run_group(job: WorkJob, comm: Intracomm, say: Callable[..., None]) -> None:
+    """Save ascending doubles as a timestep, select the lowest, and tell `say` both times."""
+    path = Path(job.source).with_name("group.zarr")
+    memory = ps.Distribution("BLOCK", comm.size)
+    disk = ps.Chunks((CHUNK_BYTES // 8,))
+    u = ps.Array("u", (job.elements,), "f8", memory, disk)
+    group = ps.Group("g", [u], path, bounds=job.program == BOUNDED)
+    own = np.arange(job.elements, dtype="f8")[u.local_slices(comm.rank)] / job.elements
+    with ps.Session(comm) as session:
+
+        def save() -> None:
+            session.timestep(group, {"u": own})
+
+        saved = timed(comm, save)[0]
+        if comm.rank == 0:
+            drop_from_cache(path)
+        rest(comm)
+        in_time = ps.Array("u", (1, job.elements), "f8", ps.Distribution("*,BLOCK", comm.size))
+        got: list[Elements] = []
+
+        def select() -> None:
+            got.append(session.select(path, in_time, where="u < 0.01").values)
+
+        seconds = timed(comm, select)[0]
+    total = comm.allreduce(len(got[0]))
+    wrong = int(total != -(-job.elements // 100) or not (got[0] < 0.01).all())
+    wrong = comm.allreduce(wrong)
+    if comm.rank == 0:
+        shutil.rmtree(path)
+    say(result={"program": job.program, "seconds": seconds, "saved": saved, "wrong": wrong})
+
+
 def run(job: WorkJob, comm: Intracomm, say: Callable[..., None]) -> None:
     """Run the program once, check what each rank has got, and tell `say` the seconds."""
     say(machine=machine_facts())
+    if job.program in (GROUP, BOUNDED):
+        run_group(job, comm, say)
+        return
     source = Path(job.source)
     with ps.Session(comm) as session:
         u = array(job, comm.size)

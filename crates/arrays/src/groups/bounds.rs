@@ -12,7 +12,7 @@ use penstock_layout::{DiskSchema, exact};
 use super::objects::{checkpoint_sums_object, read_bounds, timestep_sums_object};
 use super::timestep::{Rows, digests_place_in, rows_at};
 use crate::formats::Form;
-use crate::formats::bounds::{self, AllBounds};
+use crate::formats::bounds::{self, AllBounds, BOUNDS_BYTES};
 use crate::formats::record::{self, Record, VERSION};
 use crate::fs::files::{damaged, read_if_there};
 use crate::read::StoredArray;
@@ -60,27 +60,26 @@ fn of_timesteps(group: &Path, record: &Record, name: &str, disk: &DiskSchema) ->
         true => None,
         false => read_if_there(&file)?,
     };
-    let in_file = bytes
-        .map(|bytes| bounds::decode(&bytes, &file))
-        .transpose()?;
     let mut all: AllBounds = vec![Some(Bounds::NONE); exact::<usize>(disk.objects())];
     for timestep in 0..record.timesteps {
         let rows = rows_at(group, record, name, timestep)?;
         if rows.count == 0 {
             continue;
         }
-        let place = digests_place_in(disk, record.arrays.get(name), rows);
+        let objects = objects_of(disk, rows);
         // A group may have been copied from a bucket to a directory.
-        let in_object = match in_file {
-            Some(_) => None,
+        let known = match &bytes {
+            Some(bytes) => {
+                // What lies beyond the timesteps of the record may be torn.
+                let place = digests_place_in(disk, record.arrays.get(name), rows);
+                let start = exact::<usize>(place * BOUNDS_BYTES).min(bytes.len());
+                let end = start + objects.len() * exact::<usize>(BOUNDS_BYTES);
+                Some(bounds::decode(&bytes[start..end.min(bytes.len())], &file)?)
+            }
             None => read_bounds(&timestep_sums_object(group, timestep), name)?,
         };
-        let known = match &in_file {
-            Some(known) => known.get(exact::<usize>(place)..),
-            None => in_object.as_deref(),
-        };
-        for (nth, object) in objects_of(disk, rows).enumerate() {
-            let own = known.and_then(|known| *known.get(nth)?);
+        for (nth, object) in objects.enumerate() {
+            let own = known.as_ref().and_then(|known| *known.get(nth)?);
             if let Some(of_object) = all.get_mut(object) {
                 *of_object = of_object.zip(own).map(|(former, own)| former.and(own));
             }

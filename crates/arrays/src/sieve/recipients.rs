@@ -49,10 +49,16 @@ impl Recipients {
 
 /// How a server finds the rank to whom it delivers an element.
 pub(super) enum Deal {
-    /// By the place in the array: rank `r` of `p` has `r n / p .. (r + 1) n / p` of `n`.
-    Evenly { elements: u128, ranks: u128 },
+    /// By the place in the array.
+    Evenly(Evenly),
     /// By a value.
     ByValue(Key),
+}
+
+/// Equal parts of an array: rank `r` of `p` has `r n / p .. (r + 1) n / p` of `n` elements.
+pub(super) struct Evenly {
+    elements: u128,
+    ranks: u128,
 }
 
 /// The value of an element that names its rank.
@@ -75,10 +81,10 @@ impl Deal {
     ) -> Result<Option<Self>> {
         Ok(match recipients {
             Recipients::Holders => None,
-            Recipients::Evenly => Some(Self::Evenly {
+            Recipients::Evenly => Some(Self::Evenly(Evenly {
                 elements: shape.iter().map(|extent| u128::from(*extent)).product(),
                 ranks: ranks as u128,
-            }),
+            })),
             Recipients::ByValue {
                 expression,
                 splitters,
@@ -87,17 +93,14 @@ impl Deal {
             )?)),
         })
     }
+}
 
-    /// The rank of an element, by its place and by the number of its value's rank.
-    pub(super) fn rank_of(&self, place: u64, by_value: usize) -> usize {
-        match self {
-            Self::Evenly { elements, ranks } => {
-                // The largest r with r n / p <= place, rounded down.
-                let rank = ((u128::from(place) + 1) * ranks - 1) / (*elements).max(1);
-                exact::<usize>(rank)
-            }
-            Self::ByValue(_) => by_value,
-        }
+impl Evenly {
+    /// The rank of the element at a place.
+    pub(super) fn rank_of(&self, place: u64) -> usize {
+        // The largest r with r n / p <= place, rounded down.
+        let rank = ((u128::from(place) + 1) * self.ranks - 1) / self.elements.max(1);
+        exact::<usize>(rank)
     }
 }
 
@@ -219,10 +222,12 @@ mod tests {
         for (elements, ranks) in [(10, 3), (2, 5), (1, 1), (1000, 7), (5, 5)] {
             let of = scope(ElementType::F8);
             let deal = Deal::new(&Recipients::Evenly, (&[elements], ranks), &of);
-            let deal = deal.unwrap().unwrap();
+            let Some(Deal::Evenly(evenly)) = deal.unwrap() else {
+                panic!("they are dealt out in another way");
+            };
             for place in 0..elements {
                 let start = |rank: u64| rank * elements / ranks as u64;
-                let rank = deal.rank_of(place, 0) as u64;
+                let rank = evenly.rank_of(place) as u64;
                 assert!(
                     (start(rank)..start(rank + 1)).contains(&place),
                     "{place} of {elements}"

@@ -87,10 +87,9 @@ impl BlockSieve for SelectSieve {
         let find = Runs::new(block, &self.shape, self.fields.width);
         let parts = &self.fields.parts;
         let mut parcels: BTreeMap<usize, Parcel> = BTreeMap::new();
-        if let Some(deal) = &self.deal {
-            self.each(&find.of(portions), data, &mut |place, value, by_value| {
-                let parcel = parcels.entry(deal.rank_of(place, by_value));
-                parcel.or_default().push(place, value, parts);
+        if self.deal.is_some() {
+            self.each(&find.of(portions), data, &mut |place, value, rank| {
+                parcels.entry(rank).or_default().push(place, value, parts);
             })?;
         } else {
             let mut by_rank: Vec<&Portion> = portions.iter().collect();
@@ -114,7 +113,7 @@ impl BlockSieve for SelectSieve {
 
 impl SelectSieve {
     /// Tells of each element of the runs that satisfies the condition: its place in the array, its
-    /// bytes, and the rank to whom its value sends it.
+    /// bytes, and the rank to whom it is dealt; 0 without a deal.
     fn each(
         &self,
         runs: &[Run],
@@ -177,7 +176,11 @@ impl SelectSieve {
             let own = &truths[at..at + run.count];
             for (nth, _) in own.iter().enumerate().filter(|(_, truth)| **truth) {
                 let (place, byte) = (run.first + nth as u64, (at + nth) * width);
-                let rank = ranks.as_ref().map_or(0, |ranks| ranks[at + nth]);
+                let rank = match (&self.deal, &ranks) {
+                    (Some(Deal::Evenly(evenly)), _) => evenly.rank_of(place),
+                    (_, Some(ranks)) => ranks[at + nth],
+                    _ => 0,
+                };
                 tell(place, &bytes[byte..byte + width], rank);
             }
             at += run.count;
