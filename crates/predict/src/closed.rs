@@ -119,8 +119,10 @@ impl Model<'_> {
             Some(_) => self.load.sum(|server| server.far.portions),
             None => moves.portions,
         };
-        let messages = self.agreement_messages(2.0) + 2.0 * far;
-        self.answer(&threads, self.busiest_client(), 2.0, (messages, memory))
+        // Clients that hold lists hear the request, too.
+        let passes = if self.load.lists > 0.0 { 3.0 } else { 2.0 };
+        let messages = self.agreement_messages(passes) + 2.0 * far;
+        self.answer(&threads, self.busiest_client(), passes, (messages, memory))
     }
 
     fn independent(&self) -> Estimate {
@@ -433,7 +435,7 @@ impl Model<'_> {
         (messages, memory): (f64, f64),
     ) -> Estimate {
         let fixed = call_seconds(self.machine, self.question);
-        let agreement = self.agreement_seconds(passes);
+        let agreement = self.agreement_seconds(passes) + self.lists_seconds();
         let opening = self.opening_seconds();
         let forcing_objects = self.forcing_objects_seconds();
         let forcing_bytes = self.forcing_bytes_seconds();
@@ -456,7 +458,7 @@ impl Model<'_> {
                 + moved
                 + forcing_objects
                 + forcing_bytes,
-            messages: rounded(messages),
+            messages: rounded(messages + self.list_messages()),
             memory_bytes: rounded(memory),
             times,
         }
@@ -634,6 +636,41 @@ impl Model<'_> {
             None => 0.0,
         };
         along.max(sent) / 1e6
+    }
+
+    /// The nodes to which each client sends what it holds by lists of one request.
+    fn listeners(&self) -> f64 {
+        match self.request.strategy {
+            Strategy::DiskDirected(_) => self.request.servers as f64,
+            Strategy::TwoPhase(_) => self.question.clients as f64,
+            Strategy::Caching(_) | Strategy::Independent => 0.0,
+        }
+    }
+
+    /// The messages that bring lists to those who move blocks.
+    fn list_messages(&self) -> f64 {
+        self.load.lists * self.question.clients as f64 * self.listeners()
+    }
+
+    /// The seconds in which lists come to those who move blocks: each client sends its own, each
+    /// listener takes in those of all.
+    fn lists_seconds(&self) -> f64 {
+        let costs = &self.machine.costs;
+        let messages = self.list_messages();
+        if messages == 0.0 {
+            return 0.0;
+        }
+        let us = match &self.machine.host {
+            Some(host) => {
+                let processors = self.processors(host) * host.count(self.question.clients) as f64;
+                messages * (costs.send_us + costs.receive_us) / processors
+            }
+            None => {
+                let sent = messages / self.question.clients as f64 * costs.send_us;
+                sent.max(messages / self.listeners() * costs.receive_us)
+            }
+        };
+        (us + self.latency_us()) / 1e6
     }
 
     fn opening_seconds(&self) -> f64 {

@@ -290,6 +290,7 @@ impl Chooser {
             }
             let question = Question {
                 requests: std::slice::from_ref(&request),
+                lists: &[],
                 clients: settings.clients,
                 hosts: settings.hosts(),
             };
