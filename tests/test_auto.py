@@ -77,6 +77,16 @@ def test_a_strategy_that_is_named_is_taken_and_predicted(place, strategy):
     assert forecast.strategy == strategy
 
 
+ROW = re.compile(
+    r"^ +([\d.]+) s \(([\d.]+) to ([\d.]+)\): (\S+), \d+ servers, blocks of \d+ bytes; "
+    r"(\d+) bytes, (\d+) on disk, (\d+) messages, (\d+) bytes of buffers; "
+    r"bottleneck: (\S+); (simulation|closed form)(?:  <- (chosen|runner-up))?$",
+    re.MULTILINE,
+)
+"""A row of an explained call: seconds, low, high, strategy, bytes, bytes on disk, messages, bytes of
+buffers, bottleneck, way, mark."""
+
+
 def test_explain_tells_what_each_strategy_would_take(place):
     held = Dealt("BLOCK,CYCLIC(2)", (2, 2))
 
@@ -90,16 +100,63 @@ def test_explain_tells_what_each_strategy_would_take(place):
     texts = ps.run(main, 4, machine=MACHINE, sync=False)
     assert len({chosen for chosen, _, _ in texts}) == 1
     chosen, named, forecast = texts[0]
-    lines = re.findall(r"^ +([\d.]+) s \(([\d.]+) to ([\d.]+)\): (\S+), (.*)$", chosen, re.M)
-    seconds = [float(line[0]) for line in lines]
-    assert seconds == sorted(seconds) and {line[3] for line in lines} == set(STRATEGIES)
-    marked = [line for line in lines if "chosen" in line[4]]
-    [taken] = marked
+    rows = ROW.findall(chosen)
+    assert len(rows) == chosen.count("bottleneck") == len(STRATEGIES)
+    seconds = [float(row[0]) for row in rows]
+    assert seconds == sorted(seconds) and {row[3] for row in rows} == set(STRATEGIES)
+    for row in rows:
+        assert 0 < float(row[1]) <= float(row[0]) <= float(row[2])
+        # 9 chunks of 12 elements, which stand out from 99 elements.
+        assert row[4:6] == ("792", "1152") and row[9] == "simulation"
+    assert sorted(row[10] for row in rows) == ["", "", "chosen", "runner-up"]
+    [taken] = [row for row in rows if row[10] == "chosen"]
     assert taken[3] == forecast.strategy
-    # The usual way stays, unless another one is much faster.
-    assert taken == lines[0] or 0.8 * float(taken[0]) <= seconds[0]
-    of_named = [line for line in named.splitlines() if "chosen" in line]
-    assert len(of_named) == 1 and "two-phase" in of_named[0]
+    assert (forecast.bytes, forecast.disk_bytes) == (792, 1152)
+    [of_named] = [row for row in ROW.findall(named) if row[10] == "chosen"]
+    assert of_named[3] == "two-phase" and "the strategy is given" in named
+
+
+def test_the_choice_stands_below_the_table(place):
+    """The choice goes by other numbers than the rows, and says so; explaining changes nothing."""
+    u = ps.Array("u", (64, 64), "f8", disk=ps.Chunks((16, 64)))
+    with ps.Session(machine=MACHINE, sync=False) as session:
+        text = session.explain(place / "u", u)
+        told = re.search(
+            r"chosen by the closed form.*: (\S+) ([\d.]+) s, (\S+) ([\d.]+) s; .*less than 0.8 of "
+            r"the usual way's ([\d.]+) s",
+            text,
+        )
+        forecast = session.write(place / "u", u, ramp((64, 64))).predicted
+        assert told[1] == forecast.strategy and forecast.by == "closed form"
+        assert float(told[2]) == pytest.approx(forecast.seconds, abs=1e-6)
+        assert told[1] == "disk-directed" or float(told[2]) < 0.8 * float(told[5])
+        learned = session.explain(place / "u", u)
+        again = re.search(r"chosen by the closed form.*: (\S+) ([\d.]+) s", learned)
+        assert again[2] != told[2], "a call has shown how long it takes"
+        assert ROW.findall(learned)[0][:3] == ROW.findall(text)[0][:3], "the rows are the model's"
+
+
+def test_large_calls_are_explained_in_closed_form(place):
+    u = ps.Array("u", (512, 512, 512), "f8", disk=ps.Chunks((8, 8, 512)))
+    with ps.Session(machine=MACHINE, sync=False) as session:
+        rows = ROW.findall(session.explain(place / "u", u))
+    assert {row[9] for row in rows} == {"closed form"} and len(rows) == len(STRATEGIES)
+
+
+def test_direct_calls_are_predicted_around_the_page_cache(place):
+    u = ps.Array("u", (256, 256), "f8", disk=ps.Chunks((64, 256)))
+    text = MACHINE.read_text()
+    (place / "cached.toml").write_text(text[: text.index("[around")])
+
+    def explained(machine, direct):
+        with ps.Session(machine=machine, sync=False, direct=direct) as session:
+            return ROW.findall(session.explain(place / "u", u))
+
+    cached, around = explained(MACHINE, None), explained(MACHINE, True)
+    seconds = [{row[3]: float(row[0]) for row in rows} for rows in (cached, around)]
+    assert seconds[1]["disk-directed"] > 1.2 * seconds[0]["disk-directed"]
+    assert explained(place / "cached.toml", True) == [], "direct I/O was not measured"
+    assert explained(place / "cached.toml", None)
 
 
 def test_a_session_learns_from_its_calls(place):

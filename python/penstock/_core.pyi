@@ -58,7 +58,9 @@ __version__: str
 
 _Path: TypeAlias = str | PathLike[str]
 _Locals: TypeAlias = list[np.ndarray]
-_Forecast: TypeAlias = tuple[str, int, int, float, float, float, int, int, str, str]
+_Forecast: TypeAlias = tuple[
+    tuple[str, int, int], tuple[float, float, float], tuple[int, int, int, int], tuple[str, str]
+]
 _Report: TypeAlias = tuple[int, float, int, int, int, int, int, _Forecast | None]
 _Listener: TypeAlias = Callable[[int, int], object] | None
 

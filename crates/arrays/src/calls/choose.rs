@@ -12,13 +12,15 @@
 //! Only what the model knows is chosen for: arrays in files and in chunks on a file system, whose
 //! ranks hold boxes. Other calls are carried out as they would be without a machine.
 
+mod table;
+
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use penstock_engine::encoding::encode;
-use penstock_engine::{Error, Holders, Kind, Operation, Result, Strategy};
+use penstock_engine::{Error, Holders, Kind, Operation, Request, Result, Strategy};
 use penstock_layout::DiskSchema;
 use penstock_predict::predicting::predict_by;
 use penstock_predict::{By, Question};
@@ -27,6 +29,7 @@ use penstock_sim::preset::Preset;
 use super::forecast::Forecast;
 use super::settings::{BLOCK_BYTES, Method, Settings, Way};
 use super::strategy::{Choice, Tuning, strategy_named};
+use crate::DirectIo;
 
 /// The larger of the two block sizes that are weighed.
 const LARGE_BLOCK_BYTES: u64 = 4 * BLOCK_BYTES;
@@ -49,6 +52,18 @@ pub(super) struct Matter<'a> {
     pub(super) fits: &'a dyn Fn(&Strategy, &DiskSchema) -> Result<()>,
     /// Whether the model knows what is on disk: elements as they are, on a file system.
     pub(super) is_known: bool,
+}
+
+impl Matter<'_> {
+    /// The request of the call, carried out in this way.
+    ///
+    /// # Errors
+    /// When it cannot be carried out so.
+    fn request(&self, settings: &Settings, way: Way, block_bytes: u64) -> Result<Request> {
+        let disk = (self.disk)(block_bytes)?;
+        (self.fits)(&way.strategy, &disk)?;
+        settings.request(self.operation, way, self.holders.clone(), disk, None)
+    }
 }
 
 /// The choice of a way.
@@ -90,7 +105,7 @@ impl Weighed {
 
 #[derive(Default)]
 struct State {
-    machine: Option<Result<Arc<Preset>>>,
+    machine: Option<Result<Option<Arc<Preset>>>>,
     shapes: HashMap<Vec<u8>, Vec<Weighed>>,
 }
 
@@ -176,7 +191,7 @@ impl Chooser {
             return Ok(chosen);
         }
         let shape = self.weigh(settings, matter, &machine)?;
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let Some(ways) = state.shapes.get(&shape) else {
             return Ok(chosen);
         };
@@ -199,7 +214,7 @@ impl Chooser {
         let Some((shape, place)) = &chosen.place else {
             return;
         };
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let ways = state.shapes.get_mut(shape);
         if let Some(known) = ways.and_then(|ways| ways.get_mut(*place)) {
             let now = seconds / known.forecast.seconds.max(f64::MIN_POSITIVE);
@@ -210,47 +225,12 @@ impl Chooser {
         }
     }
 
-    /// A table of the forecasts of all ways that can carry a call out, the fastest first; empty if
-    /// the way that was chosen has none.
-    ///
-    /// # Errors
-    /// As [`Chooser::choose`].
-    pub(super) fn table(
-        &self,
-        settings: &Settings,
-        matter: &Matter<'_>,
-        chosen: &Chosen,
-    ) -> Result<String> {
-        let Some(taken) = &chosen.forecast else {
-            return Ok(String::new());
-        };
-        let any = Matter {
-            method: Method::by(Choice::Auto),
-            ..*matter
-        };
-        let Some((shape, _)) = self.choose(settings, &any)?.place else {
-            return Ok(String::new());
-        };
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ways = state.shapes.get(&shape).into_iter().flatten();
-        let mut all: Vec<Forecast> = ways.map(Weighed::corrected).collect();
-        if !all.iter().any(|other| other.is_of_way(taken)) {
-            all.push(taken.clone());
-        }
-        all.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-        let mut text =
-            "  predicted (each number at the fast and the slow end of its spread):\n".to_string();
-        for forecast in all {
-            let mark = match forecast.is_of_way(taken) {
-                true => "  <- chosen",
-                false => "",
-            };
-            text += &format!("    {forecast}{mark}\n");
-        }
-        Ok(text)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The machine of the session; none if it has none and needs none.
+    /// The machine of the session, as its calls see it: through the page cache, or around it. None
+    /// if the session has none and needs none, and if direct I/O was not measured.
     fn machine(&self, settings: &Settings, choice: Choice) -> Result<Option<Arc<Preset>>> {
         let Some(path) = &settings.options.machine else {
             let cause = "strategy=\"auto\" needs a description of this machine: let `penstock \
@@ -260,24 +240,22 @@ impl Chooser {
                 Choice::By(_) => Ok(None),
             };
         };
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let machine = state.machine.get_or_insert_with(|| read(path));
-        machine.clone().map(Some)
+        let is_around = settings.options.direct == DirectIo::Always;
+        let as_seen = |machine: Preset| match is_around {
+            true => machine.around_page_cache().map(Arc::new),
+            false => Some(Arc::new(machine)),
+        };
+        let mut state = self.state();
+        let machine = state.machine.get_or_insert_with(|| read(path).map(as_seen));
+        machine.clone()
     }
 
     /// Weighs the ways of a call, if no call of its shape was weighed yet, and gives the shape.
     fn weigh(&self, settings: &Settings, matter: &Matter<'_>, machine: &Preset) -> Result<Vec<u8>> {
-        let request = |way: Way, block_bytes: u64| {
-            let disk = (matter.disk)(block_bytes)?;
-            (matter.fits)(&way.strategy, &disk)?;
-            let holders = matter.holders.clone();
-            settings.request(matter.operation, way, holders, disk, None)
-        };
-        let usual = matter.method.way();
-        let usual = request(usual, settings.options.block_bytes)?;
+        let request = |way, block_bytes| matter.request(settings, way, block_bytes);
+        let usual = request(matter.method.way(), settings.options.block_bytes)?;
         let shape = encode(&(matter.method.choice, usual))?;
-        let state = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state().shapes.contains_key(&shape) {
+        if self.state().shapes.contains_key(&shape) {
             return Ok(shape);
         }
         let (mut ways, mut weighed) = (Vec::new(), HashSet::new());
@@ -302,7 +280,7 @@ impl Chooser {
                 correction: None,
             });
         }
-        let mut state = state();
+        let mut state = self.state();
         if state.shapes.len() >= SHAPES_MAX {
             state.shapes.clear();
         }
@@ -311,14 +289,19 @@ impl Chooser {
     }
 }
 
-/// The place of the way that is taken.
-fn best(ways: &[Weighed]) -> Option<usize> {
+/// What calls took over what was predicted, for ways without a call of their own: they are taken to
+/// be as far off as the others.
+fn usual_correction(ways: &[Weighed]) -> f64 {
     let known: Vec<f64> = ways.iter().filter_map(|way| way.correction).collect();
-    // Ways without a call of their own are taken to be as far off as the others.
-    let usual = match known.len() {
+    match known.len() {
         0 => 1.0,
         count => known.iter().sum::<f64>() / count as f64,
-    };
+    }
+}
+
+/// The place of the way that is taken.
+fn best(ways: &[Weighed]) -> Option<usize> {
+    let usual = usual_correction(ways);
     let seconds = |way: &Weighed| way.seconds(usual);
     let bound = MUCH_FASTER * ways.first().map(seconds)?;
     let is_eligible = |(place, way): &(usize, &Weighed)| {
@@ -365,7 +348,7 @@ fn ways_of(settings: &Settings, matter: &Matter<'_>) -> Vec<(Way, u64)> {
 }
 
 /// Reads the description of a machine.
-fn read(path: &Path) -> Result<Arc<Preset>> {
+fn read(path: &Path) -> Result<Preset> {
     let wrong = |cause: &dyn std::fmt::Display| {
         let error = Error::new(
             Kind::Schema,
@@ -378,7 +361,7 @@ fn read(path: &Path) -> Result<Arc<Preset>> {
     let preset =
         Preset::from_toml(&text, &path.to_string_lossy()).map_err(|error| wrong(&error))?;
     match preset.host {
-        Some(_) => Ok(Arc::new(preset)),
+        Some(_) => Ok(preset),
         None => Err(wrong(
             &"it has no section `host`: it describes no machine that runs this program",
         )),
@@ -400,6 +383,8 @@ mod tests {
                 seconds,
                 low: seconds * 0.9,
                 high: seconds * 1.1,
+                bytes: 0,
+                disk_bytes: 0,
                 messages: 0,
                 memory_bytes: 0,
                 bottleneck: "disk".to_string(),

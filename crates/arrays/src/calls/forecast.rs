@@ -21,6 +21,10 @@ pub struct Forecast {
     pub low: f64,
     /// The seconds with every number at the slow end.
     pub high: f64,
+    /// Bytes of the array.
+    pub bytes: u64,
+    /// Bytes between buffers and disks, padding included.
+    pub disk_bytes: u64,
     pub messages: u64,
     /// Bytes of staging, send and cache buffers of all nodes together.
     pub memory_bytes: u64,
@@ -39,6 +43,8 @@ impl fmt::Display for Forecast {
             seconds,
             low,
             high,
+            bytes,
+            disk_bytes,
             messages,
             memory_bytes,
             bottleneck,
@@ -47,8 +53,8 @@ impl fmt::Display for Forecast {
         write!(
             f,
             "{seconds:.6} s ({low:.6} to {high:.6}): {strategy}, {servers} servers, blocks of \
-             {block_bytes} bytes; {messages} messages, {memory_bytes} bytes of buffers; bottleneck: \
-             {bottleneck}; {by}"
+             {block_bytes} bytes; {bytes} bytes, {disk_bytes} on disk, {messages} messages, \
+             {memory_bytes} bytes of buffers; bottleneck: {bottleneck}; {by}"
         )
     }
 }
@@ -68,6 +74,8 @@ impl Forecast {
             seconds: predicted.seconds,
             low: predicted.low,
             high: predicted.high,
+            bytes: predicted.bytes,
+            disk_bytes: predicted.disk_bytes,
             messages: predicted.messages,
             memory_bytes: predicted.memory_bytes,
             bottleneck: predicted.bottleneck.to_string(),
