@@ -40,6 +40,8 @@ class Forecast:
         `metadata`.
     by : str
         How it was found: `closed form` or `simulation`.
+    remark : str
+        What the prediction leaves out, as codecs; empty if that is nothing that is known.
     """
 
     strategy: str
@@ -54,6 +56,7 @@ class Forecast:
     memory_bytes: int
     bottleneck: str
     by: str
+    remark: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -238,12 +238,12 @@ fn checkpoint_of(
 type ReportFields = (u64, f64, u64, u64, u64, u64, usize, Option<ForecastFields>);
 
 /// A forecast: strategy, servers, block_bytes; seconds, low, high; bytes, disk_bytes, messages,
-/// memory_bytes; bottleneck, by.
+/// memory_bytes; bottleneck, by, remark.
 type ForecastFields = (
     (String, usize, u64),
     (f64, f64, f64),
     (u64, u64, u64, u64),
-    (String, String),
+    (String, String, String),
 );
 
 fn fields_of(report: Report) -> ReportFields {
@@ -266,7 +266,7 @@ fn fields_of(report: Report) -> ReportFields {
                     predicted.messages,
                     predicted.memory_bytes,
                 ),
-                (predicted.bottleneck, predicted.by),
+                (predicted.bottleneck, predicted.by, predicted.remark),
             )
         }),
     )
@@ -863,6 +863,21 @@ impl PySession {
             session.move_part(&array.lock(), operation, &part?, local?)
         };
         self.released(py, moved)
+    }
+
+    /// What `move_part` would do, in lines of text.
+    fn explain_part(
+        &self,
+        py: Python<'_>,
+        array: &PyOpenArray,
+        is_write: bool,
+        part: PartArgument<'_>,
+    ) -> PyResult<String> {
+        let part = part.of(array.lock().shape());
+        let operation = operation_of(is_write);
+        let explain =
+            move |session: &mut Session| session.explain_part(&array.lock(), operation, &part?);
+        self.released(py, explain)
     }
 
     /// Moves parts of an open array between its servers and the memories of all ranks.

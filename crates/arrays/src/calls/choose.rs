@@ -10,26 +10,29 @@
 //! ```
 //!
 //! Only what the model knows is chosen for: arrays in files and in chunks on a file system, whose
-//! ranks hold boxes. Other calls are carried out as they would be without a machine.
+//! ranks hold boxes. Other calls are carried out as they would be without a machine. Chunks with a
+//! codec are predicted as if they had none, which says so, and take the usual way. Lists are known
+//! to their ranks alone: an explanation predicts them, a call does not.
 
 mod table;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use penstock_engine::encoding::encode;
 use penstock_engine::{Error, Holders, Kind, Operation, Request, Result, Strategy};
-use penstock_layout::DiskSchema;
+use penstock_layout::{DiskSchema, Holding};
 use penstock_predict::predicting::predict_by;
-use penstock_predict::{By, Question};
+use penstock_predict::{By, Question, of_file};
 use penstock_sim::preset::Preset;
+use serde::{Deserialize, Serialize};
 
 use super::forecast::Forecast;
 use super::settings::{BLOCK_BYTES, Method, Settings, Way};
 use super::strategy::{Choice, Tuning, strategy_named};
 use crate::DirectIo;
+use crate::schema::Storage;
 
 /// The larger of the two block sizes that are weighed.
 const LARGE_BLOCK_BYTES: u64 = 4 * BLOCK_BYTES;
@@ -50,11 +53,49 @@ pub(super) struct Matter<'a> {
     pub(super) disk: &'a dyn Fn(u64) -> Result<DiskSchema>,
     /// Whether a strategy can carry the call out.
     pub(super) fits: &'a dyn Fn(&Strategy, &DiskSchema) -> Result<()>,
-    /// Whether the model knows what is on disk: elements as they are, on a file system.
-    pub(super) is_known: bool,
+    pub(super) known: Known,
+    /// What ranks hold by lists, as a [`Question`] has it; none where only they know it.
+    pub(super) lists: &'a [Vec<Arc<Holding>>],
+}
+
+/// What the model knows of an array on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Known {
+    /// All of it: elements as they are, on a file system.
+    All,
+    /// All but its codecs, or the index of its sub-chunks.
+    ButCodecs,
+    /// Nothing: it is in a bucket, or each server has a part on a disk of its own.
+    Nothing,
+}
+
+impl Known {
+    /// What is known of an array that is stored so, in files or not.
+    pub(super) fn of(is_in_files: bool, storage: &Storage) -> Self {
+        match (is_in_files, storage.writes_parts()) {
+            (false, _) => Self::Nothing,
+            (true, true) => Self::All,
+            (true, false) => Self::ButCodecs,
+        }
+    }
+
+    /// What a prediction leaves out, in words; empty if that is nothing.
+    pub(super) fn remark(self) -> &'static str {
+        match self {
+            Self::All | Self::Nothing => "",
+            Self::ButCodecs => {
+                "codecs are not counted: chunks are taken for uncompressed, and coding for no time"
+            }
+        }
+    }
 }
 
 impl Matter<'_> {
+    /// Whether the model knows calls of this kind, if it knows what ranks hold.
+    fn is_predicted(&self, settings: &Settings) -> bool {
+        self.known != Known::Nothing && !self.method.is_split && settings.is_weighed()
+    }
+
     /// The request of the call, carried out in this way.
     ///
     /// # Errors
@@ -183,11 +224,7 @@ impl Chooser {
         let Some(machine) = self.machine(settings, matter.method.choice)? else {
             return Ok(chosen);
         };
-        let is_known = matter.is_known
-            && !matter.method.is_split
-            && !matter.holders.are_lists()
-            && settings.is_weighed();
-        if !is_known {
+        if !matter.is_predicted(settings) || matter.holders.are_lists() {
             return Ok(chosen);
         }
         let shape = self.weigh(settings, matter, &machine)?;
@@ -195,7 +232,12 @@ impl Chooser {
         let Some(ways) = state.shapes.get(&shape) else {
             return Ok(chosen);
         };
-        if let Some(place) = best(ways) {
+        let taken = match matter.known {
+            Known::All => best(ways),
+            // Codecs take a time that may be most of it: no way is called faster.
+            Known::ButCodecs | Known::Nothing => (!ways.is_empty()).then_some(0),
+        };
+        if let Some(place) = taken {
             let Weighed {
                 way, block_bytes, ..
             } = ways[place];
@@ -231,7 +273,14 @@ impl Chooser {
 
     /// The machine of the session, as its calls see it: through the page cache, or around it. None
     /// if the session has none and needs none, and if direct I/O was not measured.
-    fn machine(&self, settings: &Settings, choice: Choice) -> Result<Option<Arc<Preset>>> {
+    ///
+    /// # Errors
+    /// As [`Chooser::choose`].
+    pub(super) fn machine(
+        &self,
+        settings: &Settings,
+        choice: Choice,
+    ) -> Result<Option<Arc<Preset>>> {
         let Some(path) = &settings.options.machine else {
             let cause = "strategy=\"auto\" needs a description of this machine: let `penstock \
                          calibrate --output FILE` write one, and give it as `machine`";
@@ -241,45 +290,20 @@ impl Chooser {
             };
         };
         let is_around = settings.options.direct == DirectIo::Always;
-        let as_seen = |machine: Preset| match is_around {
-            true => machine.around_page_cache().map(Arc::new),
-            false => Some(Arc::new(machine)),
-        };
         let mut state = self.state();
-        let machine = state.machine.get_or_insert_with(|| read(path).map(as_seen));
+        let read = || Ok(of_file::read(path, is_around)?.map(Arc::new));
+        let machine = state.machine.get_or_insert_with(read);
         machine.clone()
     }
 
     /// Weighs the ways of a call, if no call of its shape was weighed yet, and gives the shape.
     fn weigh(&self, settings: &Settings, matter: &Matter<'_>, machine: &Preset) -> Result<Vec<u8>> {
-        let request = |way, block_bytes| matter.request(settings, way, block_bytes);
-        let usual = request(matter.method.way(), settings.options.block_bytes)?;
-        let shape = encode(&(matter.method.choice, usual))?;
+        let usual = matter.request(settings, matter.method.way(), settings.options.block_bytes)?;
+        let shape = encode(&(matter.method.choice, matter.known.remark(), usual))?;
         if self.state().shapes.contains_key(&shape) {
             return Ok(shape);
         }
-        let (mut ways, mut weighed) = (Vec::new(), HashSet::new());
-        for (way, block_bytes) in ways_of(settings, matter) {
-            let Ok(request) = request(way, block_bytes) else {
-                continue; // it cannot be carried out so
-            };
-            if !weighed.insert(encode(&request)?) {
-                continue; // another number of servers or bytes comes to the same
-            }
-            let question = Question {
-                requests: std::slice::from_ref(&request),
-                lists: &[],
-                clients: settings.clients,
-                hosts: settings.hosts(),
-            };
-            let predicted = predict_by(machine, &question, Some(By::ClosedForm))?;
-            ways.push(Weighed {
-                way,
-                block_bytes,
-                forecast: Forecast::of(&predicted, way.strategy, block_bytes),
-                correction: None,
-            });
-        }
+        let ways = weighed(settings, matter, machine)?;
         let mut state = self.state();
         if state.shapes.len() >= SHAPES_MAX {
             state.shapes.clear();
@@ -312,6 +336,40 @@ fn best(ways: &[Weighed]) -> Option<usize> {
     };
     let eligible = ways.iter().enumerate().filter(is_eligible);
     eligible.min_by(order).map(|(place, _)| place)
+}
+
+/// Weighs the ways of a call in closed form, the usual one first.
+///
+/// # Errors
+/// When one cannot be predicted.
+fn weighed(settings: &Settings, matter: &Matter<'_>, machine: &Preset) -> Result<Vec<Weighed>> {
+    let (mut ways, mut seen) = (Vec::new(), HashSet::new());
+    for (way, block_bytes) in ways_of(settings, matter) {
+        let Ok(request) = matter.request(settings, way, block_bytes) else {
+            continue; // it cannot be carried out so
+        };
+        if !seen.insert(encode(&request)?) {
+            continue; // another number of servers or bytes comes to the same
+        }
+        let question = Question {
+            requests: std::slice::from_ref(&request),
+            lists: matter.lists,
+            clients: settings.clients,
+            hosts: settings.hosts(),
+        };
+        let predicted = predict_by(machine, &question, Some(By::ClosedForm))?;
+        ways.push(Weighed {
+            way,
+            block_bytes,
+            forecast: Forecast::of(
+                &predicted,
+                (way.strategy, block_bytes),
+                matter.known.remark(),
+            ),
+            correction: None,
+        });
+    }
+    Ok(ways)
 }
 
 /// The ways that are weighed, the usual one first: of ways that take equally long, it is taken.
@@ -347,27 +405,6 @@ fn ways_of(settings: &Settings, matter: &Matter<'_>) -> Vec<(Way, u64)> {
     ways
 }
 
-/// Reads the description of a machine.
-fn read(path: &Path) -> Result<Preset> {
-    let wrong = |cause: &dyn std::fmt::Display| {
-        let error = Error::new(
-            Kind::Schema,
-            "reading the description of this machine",
-            cause,
-        );
-        error.at(path)
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    let preset =
-        Preset::from_toml(&text, &path.to_string_lossy()).map_err(|error| wrong(&error))?;
-    match preset.host {
-        Some(_) => Ok(preset),
-        None => Err(wrong(
-            &"it has no section `host`: it describes no machine that runs this program",
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -389,6 +426,7 @@ mod tests {
                 memory_bytes: 0,
                 bottleneck: "disk".to_string(),
                 by: "closed form".to_string(),
+                remark: String::new(),
             },
             correction,
         }

@@ -32,6 +32,8 @@ pub struct Forecast {
     pub bottleneck: String,
     /// `closed form` or `simulation`.
     pub by: String,
+    /// What the prediction leaves out, in words; empty if that is nothing that is known.
+    pub remark: String,
 }
 
 impl fmt::Display for Forecast {
@@ -49,6 +51,7 @@ impl fmt::Display for Forecast {
             memory_bytes,
             bottleneck,
             by,
+            remark: _,
         } = self;
         write!(
             f,
@@ -66,7 +69,12 @@ impl Forecast {
         way(self) == way(other)
     }
 
-    pub(super) fn of(predicted: &Prediction, strategy: Strategy, block_bytes: u64) -> Self {
+    /// The forecast of a call by a strategy and with blocks of this size.
+    pub(super) fn of(
+        predicted: &Prediction,
+        (strategy, block_bytes): (Strategy, u64),
+        remark: &str,
+    ) -> Self {
         Self {
             strategy: in_words(&Choice::By(strategy)),
             servers: predicted.servers,
@@ -80,6 +88,7 @@ impl Forecast {
             memory_bytes: predicted.memory_bytes,
             bottleneck: predicted.bottleneck.to_string(),
             by: predicted.by.to_string(),
+            remark: remark.to_string(),
         }
     }
 }
