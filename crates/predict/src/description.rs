@@ -264,12 +264,12 @@ impl Description {
         }
         let request = |array: &Array| {
             let holders = array.holders(self.ranks)?;
-            let held_by = holders.ranks().max(array.lists.len());
-            if held_by > self.ranks {
-                return Err(wrong(format!(
-                    "the array is for {held_by} ranks, and there are {}",
-                    self.ranks
-                )));
+            let (places, lists, ranks) = (holders.ranks(), array.lists.len(), self.ranks);
+            if places.max(lists) > ranks {
+                return Err(wrong(match lists {
+                    0 => format!("the mesh has {places} places, and there are {ranks} ranks"),
+                    _ => format!("there are {lists} lists and {ranks} ranks"),
+                }));
             }
             Ok(Request {
                 operation: match self.operation {
