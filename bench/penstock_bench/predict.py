@@ -2,10 +2,11 @@
 
 The machine is a preset that `penstock calibrate` has written, of the directory in which the calls
 are measured. Each case is one array, written and read back by every strategy that can; a measured
-time is the median of the rounds, from the last rank's beginning to the last's end. Cases are drawn
-by a seed: patterns, sizes, chunks or a flat file, 2 to 8 ranks, through the page cache and, where
-the file system has direct I/O, around it; ranks are threads, or with ``--mpiexec`` processes of an
-MPI job.
+time is the median of the rounds, from the last rank's beginning to the last's end. ``auto`` is
+measured in turn with the strategies: what the session chooses by the preset, and learns. Cases are
+drawn by a seed: patterns, sizes, chunks or a flat file, 2 to 8 ranks, through the page cache and,
+where the file system has direct I/O, around it; ranks are threads, or with ``--mpiexec`` processes
+of an MPI job.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 
 from penstock_bench.command import FailedError, Parser, UsageError, complain, counts
-from penstock_bench.predict_job import STRATEGIES, Call, on_threads
+from penstock_bench.predict_job import AUTO, STRATEGIES, Call, on_threads
 
 ROW = 128
 """The elements of a plane's edge: arrays are n x 128 x 128 of float64, 128 KiB a plane."""
@@ -44,6 +46,26 @@ class Pair:
     def ratio(self) -> float:
         """The predicted time as a multiple of the measured."""
         return self.predicted / self.measured
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice is what a call takes by ``strategy="auto"``, and by each strategy that can."""
+
+    call: Call
+    operation: str
+    auto: float
+    fixed: dict[str, float]
+
+    @property
+    def of_best(self) -> float:
+        """The time of the best strategy over that of auto: 1 is as good as that."""
+        return min(self.fixed.values()) / self.auto
+
+    @property
+    def of_default(self) -> float:
+        """The time of the default over that of auto: how many times as fast auto is."""
+        return self.fixed[STRATEGIES[0]] / self.auto
 
 
 def patterns(ranks: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -82,11 +104,13 @@ def predictions(call: Call, operation: str, preset: Path) -> dict[str, tuple[flo
     return {each["strategy"]: (each["seconds"], each["by"]) for each in told}
 
 
-def measured(call: Call, place: Path, rounds: int, mpiexec: list[str]) -> dict[str, float]:
+def measured(
+    call: Call, place: Path, rounds: int, preset: Path, mpiexec: list[str]
+) -> dict[str, float]:
     """Measure writes and reads of each strategy: ``"disk-directed write": seconds``."""
     if not mpiexec:
-        return on_threads(call, place, rounds)
-    words = [json.dumps(asdict(call)), str(place), str(rounds)]
+        return on_threads(call, place, rounds, preset)
+    words = [json.dumps(asdict(call)), str(place), str(rounds), str(preset)]
     command = [*mpiexec, "-n", str(call.ranks), sys.executable, "-m", "penstock_bench.predict_job"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -108,15 +132,37 @@ def compare(number: int, call: Call, preset: Path, seconds: dict[str, float]) ->
     return pairs
 
 
-def row(pair: Pair) -> str:
-    """Write a pair in a line."""
-    call = pair.call
+def choices(call: Call, seconds: dict[str, float]) -> list[Choice]:
+    """Put what auto takes beside what the strategies take."""
+    found = []
+    for operation in ("write", "read"):
+        took = {str(name): seconds.get(f"{name} {operation}") for name in STRATEGIES}
+        fixed = {name: each for name, each in took.items() if each is not None}
+        found.append(Choice(call, operation, seconds[f"{AUTO} {operation}"], fixed))
+    return found
+
+
+def of_call(call: Call, operation: str) -> str:
+    """Write a call in the first columns of a line."""
     disk = "flat" if call.chunks is None else "x".join(map(str, call.chunks))
     way = "direct" if call.direct else "cached"
+    first = f"{call.memory:<14}{call.shape[0] // 8:>5}{call.ranks:>6}  {disk:<12}{way:<8}"
+    return f"{first}{operation:<7}"
+
+
+def row(pair: Pair) -> str:
+    """Write a pair in a line."""
     return (
-        f"{call.memory:<14}{call.shape[0] // 8:>5}{call.ranks:>6}  {disk:<12}{way:<8}"
-        f"{pair.operation:<7}{pair.strategy:<15}{pair.predicted * 1e3:>10.2f}"
+        f"{of_call(pair.call, pair.operation)}{pair.strategy:<15}{pair.predicted * 1e3:>10.2f}"
         f"{pair.measured * 1e3:>10.2f}{pair.ratio:>7.2f}  {pair.by}"
+    )
+
+
+def row_of_auto(choice: Choice) -> str:
+    """Write a choice in a line."""
+    return (
+        f"{of_call(choice.call, choice.operation)}{AUTO:<15}{'':>10}{choice.auto * 1e3:>10.2f}"
+        f"{'':>7}  {choice.of_best:.2f} of the best, {choice.of_default:.2f} times the default"
     )
 
 
@@ -125,15 +171,8 @@ def called_best(each: list[Pair]) -> Pair:
     return min(each, key=lambda pair: pair.predicted)
 
 
-def of_auto(each: list[Pair]) -> Pair:
-    """Give what ``strategy="auto"`` takes before it has learned: the first, the usual one, unless
-    another is said to need less than 0.8 of its time."""
-    best = called_best(each)
-    return best if best.predicted < 0.8 * each[0].predicted else each[0]
-
-
-def summary(pairs: list[Pair]) -> str:
-    """Say how many predictions are near, and how often the best is good."""
+def summary(pairs: list[Pair], chosen: list[Choice]) -> str:
+    """Say how many predictions are near, and how often the choice is good."""
     if not pairs:
         return "nothing was measured"
 
@@ -145,17 +184,24 @@ def summary(pairs: list[Pair]) -> str:
     for pair in pairs:
         calls.setdefault((pair.case, pair.operation), []).append(pair)
 
-    def good(choose: Callable[[list[Pair]], Pair]) -> str:
-        near = sum(
-            choose(each).measured <= 1.1 * min(pair.measured for pair in each)
-            for each in calls.values()
-        )
-        return f"in {near} of {len(calls)} calls ({near / len(calls):.0%})"
+    near = sum(
+        called_best(each).measured <= 1.1 * min(pair.measured for pair in each)
+        for each in calls.values()
+    )
 
+    def share(of: Callable[[Choice], bool]) -> str:
+        good = sum(map(of, chosen))
+        return f"in {good} of {len(chosen)} calls ({good / len(chosen):.0%})"
+
+    of_best = sorted(choice.of_best for choice in chosen)
     return (
         f"within 15%: {within(0.15)}; within 35%: {within(0.35)}\n"
-        f"within 10% of the best: the strategy called best {good(called_best)}, "
-        f"that of auto {good(of_auto)}"
+        f"the strategy called best is within 10% of the best in {near} of {len(calls)} calls "
+        f"({near / len(calls):.0%})\n"
+        f"auto: at least 0.9 of the best strategy {share(lambda choice: choice.of_best >= 0.9)}, "
+        f"0.8 {share(lambda choice: choice.of_best >= 0.8)}; worst {of_best[0]:.2f}, median "
+        f"{median(of_best):.2f}\n"
+        f"auto: at least 1.3 times the default {share(lambda choice: choice.of_default >= 1.3)}"
     )
 
 
@@ -192,11 +238,13 @@ def main(words: list[str]) -> int:
         f"{'said, ms':>10}{'took, ms':>10}{'ratio':>7}  by"
     )
     pairs: list[Pair] = []
+    chosen: list[Choice] = []
     for number in range(options.cases):
         call = draw(chance, ranks, sizes, ways)
         place = Path(tempfile.mkdtemp(prefix="penstock-predict-", dir=options.directory))
         try:
-            seconds = measured(call, place, options.rounds, starters[number % len(starters)])
+            starter = starters[number % len(starters)]
+            seconds = measured(call, place, options.rounds, options.preset, starter)
             found = compare(number, call, options.preset, seconds)
         except FailedError as error:
             complain(error)
@@ -206,5 +254,8 @@ def main(words: list[str]) -> int:
         pairs += found
         for pair in found:
             print(row(pair), flush=True)
-    print(f"\n{summary(pairs)}")
+        for choice in choices(call, seconds):
+            chosen.append(choice)
+            print(row_of_auto(choice), flush=True)
+    print(f"\n{summary(pairs, chosen)}")
     return 0

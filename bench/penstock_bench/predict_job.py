@@ -15,8 +15,10 @@ import numpy as np
 
 import penstock as ps
 
-Strategy = Literal["disk-directed", "two-phase", "caching", "independent"]
+Strategy = Literal["disk-directed", "two-phase", "caching", "independent", "auto"]
 STRATEGIES: tuple[Strategy, ...] = ("disk-directed", "two-phase", "caching", "independent")
+AUTO: Strategy = "auto"
+"""The choice of the session, measured beside the strategies and in turn with them."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ Times = dict[str, list[tuple[float, float]]]
 
 
 def measure(session: ps.Session, call: Call, place: Path, rounds: int) -> Times:
-    """Write and read by each strategy in turn, and give the times of this rank.
+    """Write and read by each strategy and by choice in turn, and give the times of this rank.
 
     A strategy that cannot write the array is left out: independent I/O, where chunks are shared.
     """
@@ -50,7 +52,10 @@ def measure(session: ps.Session, call: Call, place: Path, rounds: int) -> Times:
     back = np.zeros_like(values)
     times: Times = {}
     for number in range(rounds + 1):  # the first one warms up
-        for strategy in STRATEGIES:
+        # Each is first as often as the others: what comes later finds other caches.
+        rivals = (*STRATEGIES, AUTO)
+        first = number % len(rivals)
+        for strategy in (*rivals[first:], *rivals[:first]):
             path = place / f"{strategy}-{number}"
             session.barrier()
             begun = time.monotonic()
@@ -85,7 +90,7 @@ def seconds_of(of_ranks: list[Times]) -> dict[str, float]:
     return {name: median(of_calls(name)) for name in of_ranks[0]}
 
 
-def on_threads(call: Call, place: Path, rounds: int) -> dict[str, float]:
+def on_threads(call: Call, place: Path, rounds: int, preset: Path) -> dict[str, float]:
     """Measure with ranks that are threads of this process."""
     direct = True if call.direct else None
     measured = ps.run(
@@ -93,6 +98,7 @@ def on_threads(call: Call, place: Path, rounds: int) -> dict[str, float]:
         call.ranks,
         sync=False,
         direct=direct,
+        machine=preset,
     )
     return seconds_of(measured)
 
@@ -101,12 +107,13 @@ def main() -> None:
     """Measure as a rank of a job; rank 0 prints the seconds as JSON."""
     from mpi4py import MPI
 
-    told, place, rounds = sys.argv[1:]
+    told, place, rounds, preset = sys.argv[1:]
     fields: dict[str, Any] = json.loads(told)
     lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
     call = Call(**fields | lists)
     comm = MPI.COMM_WORLD
-    with ps.Session(comm, sync=False, direct=True if call.direct else None) as session:
+    direct = True if call.direct else None
+    with ps.Session(comm, sync=False, direct=direct, machine=preset) as session:
         mine = measure(session, call, Path(place), int(rounds))
     of_ranks = comm.gather(mine)
     if of_ranks is not None:

@@ -1417,9 +1417,14 @@ class Subfile:
         return Pointer(*self._view.share())
 
     def explain(
-        self, nbytes: int, *, at: int = 0, operation: Literal["read", "write"] = "read"
+        self,
+        nbytes: int,
+        *,
+        at: int = 0,
+        operation: Literal["read", "write"] = "read",
+        machine: str | os.PathLike[str] | None = None,
     ) -> str:
-        """Say what a read or write would do. Nothing is moved.
+        """Say what a read or write would do, and what it takes. Nothing is moved.
 
         Parameters
         ----------
@@ -1429,24 +1434,31 @@ class Subfile:
             The offset at which it begins.
         operation : {'read', 'write'}, default 'read'
             Which of the two.
+        machine : path, optional
+            The description of this machine, as `penstock calibrate` writes it (docs/predict.md).
+            Default: what the environment variable `PENSTOCK_MACHINE` names.
 
         Returns
         -------
         str
-            Lines of text: the bytes of each server, the way that they take, and all messages.
+            Lines of text: the bytes of each server, the way that they take, and all messages. With
+            a machine, and unless the servers stand, also seconds with a range, bytes on disk,
+            memory and the bottleneck.
 
         Raises
         ------
         ReadOnlyError, SchemaError
-            As the access itself.
+            As the access itself; `SchemaError` also when the description makes no sense.
 
         Notes
         -----
-        Not collective.
+        Not collective. The prediction is a formula's, for an access that has the servers to itself,
+        and of which nothing is in their caches.
         """
         if operation not in ("read", "write"):
             raise schema_error(f"{operation!r} is no operation: use 'read' or 'write'")
-        return self._view.explain(operation == "write", at, nbytes)
+        named = None if machine is None else os.fspath(machine)
+        return self._view.explain(operation == "write", at, nbytes, named)
 
     def prefetch(self, offset: int, nbytes: int) -> None:
         """Let the servers bring a part of the subfile into memory.

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from penstock import _core
+from penstock._errors import schema_error
 from penstock._lists import Elements, flat, list_argument, local_elements
 from penstock._local import Room, in_place, parts_of
 from penstock._records import as_packed, dtype_of
 from penstock._report import Report, report_of
 from penstock._schema import Array, OneRegion, Region, bounds_of, regions_of
-from penstock._types import Local
+from penstock._types import Local, Operation
 
 if TYPE_CHECKING:
     from penstock._session import Session
@@ -102,12 +103,48 @@ class OpenArray:
         """
         self._move(True, region, as_packed(in_place(local)))
 
+    def explain(self, operation: Operation = "read", region: OneRegion = ()) -> str:
+        """Say what `read` or `write` of a part would do, and what it takes. Nothing is moved.
+
+        Parameters
+        ----------
+        operation : {"write", "read"}
+            Which of the two.
+        region : slice, int, tuple of these, Boxes, Runs or Strided, optional
+            The part, as of `read`. Default: all of the array.
+
+        Returns
+        -------
+        str
+            Lines of text: the blocks and requests of each server, and all messages. In a session
+            with the description of its machine also seconds with a range, bytes on disk, memory and
+            the bottleneck, where the model knows such arrays (docs/predict.md).
+
+        Raises
+        ------
+        Error
+            Of the kind that fits, on this rank alone.
+
+        Notes
+        -----
+        Not collective. The prediction is a formula's, for a request that has the servers to itself,
+        and of which nothing is in their caches.
+        """
+        if operation not in ("write", "read"):
+            raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
+        is_write = operation == "write"
+        return self._session._session.explain_part(self._opened, is_write, self._part(region))
+
+    def _part(self, region: OneRegion) -> _core._Part:
+        """The part, as the core has it."""
+        return (
+            list_argument(region) if isinstance(region, Elements) else bounds_of(region, self.shape)
+        )
+
     def _move(self, is_write: bool, region: OneRegion, local: np.ndarray) -> None:
-        part: _core._Part
+        part = self._part(region)
         if isinstance(region, Elements):
-            part, local = list_argument(region), flat(local)
-        else:
-            part = bounds_of(region, self.shape)
+            local = flat(local)
         self._session._session.move_part(self._opened, is_write, part, local)
 
     def read_all(self, region: Region = (), out: Local | None = None) -> Local:

@@ -27,6 +27,10 @@ class Forecast:
         The seconds with every number of the machine at the fast end of its spread.
     high : float
         The seconds with every number at the slow end.
+    bytes : int
+        Bytes of the array.
+    disk_bytes : int
+        Bytes between buffers and disks, with padding.
     messages : int
         Messages between ranks and servers.
     memory_bytes : int
@@ -36,6 +40,8 @@ class Forecast:
         `metadata`.
     by : str
         How it was found: `closed form` or `simulation`.
+    remark : str
+        What the prediction leaves out, as codecs; empty if that is nothing that is known.
     """
 
     strategy: str
@@ -44,10 +50,13 @@ class Forecast:
     seconds: float
     low: float
     high: float
+    bytes: int
+    disk_bytes: int
     messages: int
     memory_bytes: int
     bottleneck: str
     by: str
+    remark: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,4 +98,7 @@ class Report:
 def report_of(fields: _core._Report) -> Report:
     """The report that the Rust side gives."""
     predicted = fields[7]
-    return Report(*fields[:7], None if predicted is None else Forecast(*predicted))
+    if predicted is None:
+        return Report(*fields[:7])
+    way, seconds, amounts, words = predicted
+    return Report(*fields[:7], Forecast(*way, *seconds, *amounts, *words))

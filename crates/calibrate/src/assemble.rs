@@ -363,12 +363,14 @@ impl Maker {
                 dtype: "f8".into(),
                 memory: "BLOCK".into(),
                 mesh: vec![kind.ranks as u64],
+                lists: Vec::new(),
                 chunks: (!kind.is_flat).then(|| vec![8]),
             }],
         };
         let requests = description.requests(&machine, Strategy::default())?;
         let question = Question {
             requests: &requests,
+            lists: &[],
             clients: kind.ranks,
             hosts: 1,
         };

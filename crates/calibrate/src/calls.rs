@@ -27,7 +27,8 @@ pub struct CallKind {
 }
 
 /// Writes an array to a path and reads it back, as often as `rounds` says, on threads: of
-/// [`ELEMENTS`] elements for each rank. Gives the seconds of each write and of each read on rank 0.
+/// [`ELEMENTS`] elements for each rank. Gives the seconds of each write and of each read, from the
+/// last rank's beginning to the last's end.
 pub type MakeCalls<'a> = dyn Fn(&Path, CallKind, u32) -> Result<(Vec<f64>, Vec<f64>)> + 'a;
 
 /// The seconds of calls of each kind.

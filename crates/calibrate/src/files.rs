@@ -304,6 +304,7 @@ impl Place<'_> {
                             access,
                             mover: (mover, u64::from(depth)),
                             round: nth,
+                            is_new,
                         };
                         scope.spawn(move || accesses.run(memory.bytes(), || ends(begun.elapsed())))
                     })
@@ -398,10 +399,13 @@ struct Accesses<'a> {
     /// The number of this thread, and of all.
     mover: (u64, u64),
     round: u64,
+    /// Whether the file grows: a round ends where it would write a page again, which takes half as
+    /// long as a new one.
+    is_new: bool,
 }
 
 impl Accesses<'_> {
-    /// Reads or writes until the end of the round, once at least. Gives the bytes.
+    /// Reads or writes until the end of the round or of a new file, once at least. Gives the bytes.
     fn run(&self, memory: &mut [u8], is_over: impl Fn() -> bool) -> std::io::Result<u64> {
         let places = (self.file_bytes / self.bytes).max(1);
         let (nth, all) = self.mover;
@@ -424,7 +428,7 @@ impl Accesses<'_> {
             }
             moved += self.bytes;
             turn += all;
-            if is_over() {
+            if is_over() || (self.is_new && turn >= places) {
                 return Ok(moved);
             }
         }
@@ -435,4 +439,40 @@ fn timed(act: impl FnOnce() -> std::io::Result<()>) -> std::io::Result<f64> {
     let mut done = Ok(());
     let seconds = seconds_of(|| done = act());
     done.map(|()| seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_page_of_a_new_file_is_written_twice() {
+        let place = Scratch::new(&std::env::temp_dir()).unwrap();
+        let file = File::create(place.path().join("new")).unwrap();
+        let run = |mover, is_new, rounds: u64| {
+            let accesses = Accesses {
+                file: &file,
+                bytes: 4096,
+                file_bytes: 10 * 4096,
+                is_read: false,
+                access: Access::Sequential,
+                mover,
+                round: 0,
+                is_new,
+            };
+            let turns = std::cell::Cell::new(0);
+            let is_over = || turns.replace(turns.get() + 1) + 1 >= rounds;
+            accesses.run(&mut [1; 4096], is_over).unwrap() / 4096
+        };
+        assert_eq!(run((0, 1), true, 1000), 10);
+        let of_threads: u64 = (0..4).map(|nth| run((nth, 4), true, 1000)).sum();
+        assert_eq!(of_threads, 10);
+        assert_eq!(run((0, 1), true, 3), 3);
+        assert_eq!(
+            run((0, 1), false, 1000),
+            1000,
+            "a file that is there has no end"
+        );
+        assert_eq!(run((11, 16), true, 1000), 1, "once at least");
+    }
 }

@@ -118,10 +118,27 @@ fn make_calls(
     };
     let call = array(kind);
     let body = |session: &Session| write_and_read(session, path, &call, rounds);
-    let mut ran = on_threads(kind.ranks, &options, interrupt, body)?.into_iter();
-    let first = ran.next().unwrap_or_else(|| Ok(Default::default()))?;
-    ran.try_for_each(|of_rank| of_rank.map(drop))?;
-    Ok(first)
+    let ran = on_threads(kind.ranks, &options, interrupt, body)?;
+    let of_ranks = ran
+        .into_iter()
+        .collect::<penstock_engine::Result<Vec<_>>>()?;
+    let (writes, reads): (Vec<_>, Vec<_>) = of_ranks.into_iter().unzip();
+    Ok((seconds_of(&writes), seconds_of(&reads)))
+}
+
+/// When calls began and ended on one rank.
+type Stays = Vec<(Instant, Instant)>;
+
+/// The seconds of calls, each from the last rank's beginning to the last's end: ranks that wait for
+/// a processor at the end of a call are a part of what it takes.
+fn seconds_of(of_ranks: &[Stays]) -> Vec<f64> {
+    let calls = of_ranks.iter().map(Vec::len).min().unwrap_or(0);
+    let of_call = |nth: usize| {
+        let stays = of_ranks.iter().map(|stays| stays[nth]);
+        let last = stays.reduce(|(begun, ended), (other, end)| (begun.max(other), ended.max(end)));
+        last.map_or(0.0, |(begun, ended)| (ended - begun).as_secs_f64())
+    };
+    (0..calls).map(of_call).collect()
 }
 
 fn array(kind: CallKind) -> ArrayCall {
@@ -153,14 +170,13 @@ fn array(kind: CallKind) -> ArrayCall {
     }
 }
 
-/// Writes new arrays, reads each back, and gives the seconds of each call, from the last rank's
-/// beginning on.
+/// Writes new arrays, reads each back, and says when this rank's calls began and ended.
 fn write_and_read(
     session: &Session,
     path: &Path,
     call: &ArrayCall,
     rounds: u32,
-) -> penstock_engine::Result<(Vec<f64>, Vec<f64>)> {
+) -> penstock_engine::Result<(Stays, Stays)> {
     let mut elements = vec![0.0f64; 8];
     let mut local = || LocalPart {
         memory: ClientMemory {
@@ -180,11 +196,31 @@ fn write_and_read(
         session.barrier()?;
         let begun = Instant::now();
         session.write(path, call.clone(), vec![local()], None)?;
-        writes.push(begun.elapsed().as_secs_f64());
+        writes.push((begun, Instant::now()));
         session.barrier()?;
         let begun = Instant::now();
         session.read(path, call.clone(), vec![local()], None)?;
-        reads.push(begun.elapsed().as_secs_f64());
+        reads.push((begun, Instant::now()));
     }
     Ok((writes, reads))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_call_lasts_from_the_last_beginning_to_the_last_end() {
+        let zero = Instant::now();
+        let stay = |begun, ended| {
+            let at = |seconds| zero + Duration::from_secs(seconds);
+            (at(begun), at(ended))
+        };
+        let first = vec![stay(0, 3), stay(10, 15), stay(20, 21)];
+        let other = vec![stay(1, 2), stay(12, 14), stay(19, 22)];
+        assert_eq!(seconds_of(&[first, other]), [2.0, 3.0, 2.0]);
+        assert!(seconds_of(&[]).is_empty());
+    }
 }

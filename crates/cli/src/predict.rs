@@ -107,6 +107,7 @@ fn described(asked: &Call) -> Result<Description, Failure> {
             dtype: asked.dtype.clone(),
             memory,
             mesh,
+            lists: Vec::new(),
             chunks: asked.chunks.clone(),
         }],
     })

@@ -70,7 +70,7 @@ pub use address::{CallId, MemoryId, PartyId, Port};
 pub use call::Call;
 pub use collective::{Ask, Decision, Director, Proposal, RankPart, RankParts, Verdict};
 pub use error::{Error, Kind, Result, Who};
-pub use files::{FileClient, FileId, FilePart, Order};
+pub use files::{AskedBlocks, FileClient, FileId, FilePart, Order, UNDER_WAY_MAX, asked_blocks};
 pub use holders::Holders;
 pub use machine::{
     Access, BlockFile, Change, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation,

@@ -37,25 +37,25 @@ pub struct Estimate {
 
 /// Seconds of one thread that takes blocks through its buffers, for all of its blocks.
 #[derive(Clone, Copy, Debug, Default)]
-struct Thread {
-    blocks: f64,
-    buffers: f64,
+pub(crate) struct Thread {
+    pub(crate) blocks: f64,
+    pub(crate) buffers: f64,
     /// Copies of elements, on a processor.
-    copying: f64,
+    pub(crate) copying: f64,
     /// Other work of its processor.
-    cpu: f64,
+    pub(crate) cpu: f64,
     /// The disk's worker on a processor: the page cache's copies.
-    caching: f64,
+    pub(crate) caching: f64,
     /// The device and the parts of a file system that take no processor.
-    device: f64,
+    pub(crate) device: f64,
     /// The least time in which the device can do all.
-    device_min: f64,
+    pub(crate) device_min: f64,
     /// Files made or opened.
-    metadata: f64,
+    pub(crate) metadata: f64,
     /// Bytes through the port.
-    network: f64,
+    pub(crate) network: f64,
     /// Waiting for what is on its way, of all blocks.
-    latency: f64,
+    pub(crate) latency: f64,
 }
 
 /// Evaluates the formulas for a machine that is cut to the question.
@@ -119,8 +119,10 @@ impl Model<'_> {
             Some(_) => self.load.sum(|server| server.far.portions),
             None => moves.portions,
         };
-        let messages = self.agreement_messages(2.0) + 2.0 * far;
-        self.answer(&threads, self.busiest_client(), 2.0, (messages, memory))
+        // Clients that hold lists hear the request, too.
+        let passes = if self.load.lists > 0.0 { 3.0 } else { 2.0 };
+        let messages = self.agreement_messages(passes) + 2.0 * far;
+        self.answer(&threads, self.busiest_client(), passes, (messages, memory))
     }
 
     fn independent(&self) -> Estimate {
@@ -275,37 +277,18 @@ impl Model<'_> {
     /// The disk's part of one of `threads` that move this number of blocks each.
     fn disk(&self, blocks: f64, bytes: f64, objects: f64, threads: f64) -> Thread {
         let is_read = self.request.operation == Operation::Read;
-        let mut thread = Thread {
-            blocks,
-            buffers: 1.0,
-            ..Thread::default()
-        };
-        let (per_block, least) = device_seconds(&self.machine.disk, is_read, blocks, bytes);
-        let bus = bytes / self.machine.bus.bytes_per_second as f64;
-        thread.device = per_block + bus;
         // Servers of one host share its disk, and clients that move blocks the disks of all.
         let disks = match &self.machine.host {
             Some(host) => host.count(self.question.clients),
             None => self.request.servers,
         } as f64;
-        let sharing = (threads / disks).max(1.0);
-        thread.device_min = (least * sharing).max(bus);
-        let requests = blocks * self.machine.costs.disk_request_us / 1e6;
-        match self.machine.host {
-            // Interrupts take no processor from others of the host.
-            Some(_) => thread.device += requests,
-            None => thread.cpu = requests,
-        }
+        let mut thread = Thread::on_disk(
+            self.machine,
+            is_read,
+            (blocks, bytes),
+            (threads / disks).max(1.0),
+        );
         if let Some(system) = &self.machine.file_system {
-            let ns = match is_read {
-                true => system.read_ns_per_byte,
-                false => system.write_ns_per_byte,
-            };
-            let moving = blocks * system.request_us / 1e6 + bytes * ns / 1e9;
-            match system.takes_processor {
-                true => thread.caching = moving,
-                false => thread.device += moving,
-            }
             let of_object = match is_read {
                 true => system.object_open_us,
                 false => system.object_create_us,
@@ -433,7 +416,7 @@ impl Model<'_> {
         (messages, memory): (f64, f64),
     ) -> Estimate {
         let fixed = call_seconds(self.machine, self.question);
-        let agreement = self.agreement_seconds(passes);
+        let agreement = self.agreement_seconds(passes) + self.lists_seconds();
         let opening = self.opening_seconds();
         let forcing_objects = self.forcing_objects_seconds();
         let forcing_bytes = self.forcing_bytes_seconds();
@@ -456,7 +439,7 @@ impl Model<'_> {
                 + moved
                 + forcing_objects
                 + forcing_bytes,
-            messages: rounded(messages),
+            messages: rounded(messages + self.list_messages()),
             memory_bytes: rounded(memory),
             times,
         }
@@ -499,23 +482,8 @@ impl Model<'_> {
         }
     }
 
-    /// The factor by which crowding makes work longer: the mean number of processors that work and
-    /// the time depend on each other.
     fn slowness(&self, working: &[f64]) -> f64 {
-        let Some(host) = &self.machine.host else {
-            return 1.0;
-        };
-        let all = working.iter().sum::<f64>();
-        let longest = working.iter().copied().fold(0.0, f64::max);
-        let processors = self.processors(host);
-        if all <= 0.0 {
-            return 1.0;
-        }
-        let together = (all / longest.max(all / processors)).clamp(1.0, processors);
-        match processors > 1.0 {
-            true => 1.0 + host.crowding * (together - 1.0) / (processors - 1.0),
-            false => 1.0,
-        }
+        slowness(self.machine, working)
     }
 
     fn processors(&self, host: &Host) -> f64 {
@@ -567,43 +535,12 @@ impl Model<'_> {
             .max(1) as f64
     }
 
-    /// The rate at which one node takes in bytes.
     fn port_bytes_per_second(&self) -> f64 {
-        let between = match &self.machine.network {
-            NetworkKind::Torus(torus) => torus.bytes_per_second,
-            NetworkKind::FatTree(tree) => tree.bytes_per_second,
-        } as f64;
-        match &self.machine.host {
-            Some(host) if self.question.hosts == 1 => host.message_bytes_per_second as f64,
-            _ => between,
-        }
+        port_bytes_per_second(self.machine, self.question.hosts)
     }
 
-    /// The latency of a message.
     fn latency_us(&self) -> f64 {
-        if let Some(host) = self
-            .machine
-            .host
-            .as_ref()
-            .filter(|_| self.question.hosts == 1)
-        {
-            return host.message_latency_us;
-        }
-        match &self.machine.network {
-            NetworkKind::Torus(torus) => {
-                f64::from(torus.side) / 2.0 * torus.router_latency_ns / 1e3
-            }
-            NetworkKind::FatTree(tree) => {
-                let nodes = self.machine.nodes.clients + self.machine.nodes.io_nodes;
-                let leaf = tree.nodes_per_leaf as usize;
-                let switches = match () {
-                    () if nodes <= leaf => 1.0,
-                    () if nodes <= leaf * tree.leaves_per_pod as usize => 3.0,
-                    () => 5.0,
-                };
-                (tree.adapter_latency_ns + switches * tree.switch_latency_ns) / 1e3
-            }
-        }
+        latency_us(self.machine, self.question.hosts)
     }
 
     /// The steps of a pass over the tree of clients.
@@ -634,6 +571,41 @@ impl Model<'_> {
             None => 0.0,
         };
         along.max(sent) / 1e6
+    }
+
+    /// The nodes to which each client sends what it holds by lists of one request.
+    fn listeners(&self) -> f64 {
+        match self.request.strategy {
+            Strategy::DiskDirected(_) => self.request.servers as f64,
+            Strategy::TwoPhase(_) => self.question.clients as f64,
+            Strategy::Caching(_) | Strategy::Independent => 0.0,
+        }
+    }
+
+    /// The messages that bring lists to those who move blocks.
+    fn list_messages(&self) -> f64 {
+        self.load.lists * self.question.clients as f64 * self.listeners()
+    }
+
+    /// The seconds in which lists come to those who move blocks: each client sends its own, each
+    /// listener takes in those of all.
+    fn lists_seconds(&self) -> f64 {
+        let costs = &self.machine.costs;
+        let messages = self.list_messages();
+        if messages == 0.0 {
+            return 0.0;
+        }
+        let us = match &self.machine.host {
+            Some(host) => {
+                let processors = self.processors(host) * host.count(self.question.clients) as f64;
+                messages * (costs.send_us + costs.receive_us) / processors
+            }
+            None => {
+                let sent = messages / self.question.clients as f64 * costs.send_us;
+                sent.max(messages / self.listeners() * costs.receive_us)
+            }
+        };
+        (us + self.latency_us()) / 1e6
     }
 
     fn opening_seconds(&self) -> f64 {
@@ -700,6 +672,57 @@ impl Model<'_> {
     }
 }
 
+/// The rate at which one node takes in bytes, if nodes are on so many hosts.
+pub(crate) fn port_bytes_per_second(machine: &Preset, hosts: usize) -> f64 {
+    let between = match &machine.network {
+        NetworkKind::Torus(torus) => torus.bytes_per_second,
+        NetworkKind::FatTree(tree) => tree.bytes_per_second,
+    } as f64;
+    match &machine.host {
+        Some(host) if hosts == 1 => host.message_bytes_per_second as f64,
+        _ => between,
+    }
+}
+
+/// The latency of a message, if nodes are on so many hosts.
+pub(crate) fn latency_us(machine: &Preset, hosts: usize) -> f64 {
+    if let Some(host) = machine.host.as_ref().filter(|_| hosts == 1) {
+        return host.message_latency_us;
+    }
+    match &machine.network {
+        NetworkKind::Torus(torus) => f64::from(torus.side) / 2.0 * torus.router_latency_ns / 1e3,
+        NetworkKind::FatTree(tree) => {
+            let nodes = machine.nodes.clients + machine.nodes.io_nodes;
+            let leaf = tree.nodes_per_leaf as usize;
+            let switches = match () {
+                () if nodes <= leaf => 1.0,
+                () if nodes <= leaf * tree.leaves_per_pod as usize => 3.0,
+                () => 5.0,
+            };
+            (tree.adapter_latency_ns + switches * tree.switch_latency_ns) / 1e3
+        }
+    }
+}
+
+/// The factor by which crowding makes work longer, if threads work for so many seconds: the mean
+/// number of processors that work and the time depend on each other.
+pub(crate) fn slowness(machine: &Preset, working: &[f64]) -> f64 {
+    let Some(host) = &machine.host else {
+        return 1.0;
+    };
+    let all = working.iter().sum::<f64>();
+    let longest = working.iter().copied().fold(0.0, f64::max);
+    let processors = host.processors.max(1) as f64;
+    if all <= 0.0 {
+        return 1.0;
+    }
+    let together = (all / longest.max(all / processors)).clamp(1.0, processors);
+    match processors > 1.0 {
+        true => 1.0 + host.crowding * (together - 1.0) / (processors - 1.0),
+        false => 1.0,
+    }
+}
+
 /// The exchange of two-phase I/O.
 struct Exchange {
     seconds: f64,
@@ -709,6 +732,43 @@ struct Exchange {
 }
 
 impl Thread {
+    /// A thread that has a disk read or write blocks, through one buffer; so many threads share the
+    /// device.
+    pub(crate) fn on_disk(
+        machine: &Preset,
+        is_read: bool,
+        (blocks, bytes): (f64, f64),
+        sharing: f64,
+    ) -> Self {
+        let mut thread = Thread {
+            blocks,
+            buffers: 1.0,
+            ..Thread::default()
+        };
+        let (per_block, least) = device_seconds(&machine.disk, is_read, blocks, bytes);
+        let bus = bytes / machine.bus.bytes_per_second as f64;
+        thread.device = per_block + bus;
+        thread.device_min = (least * sharing).max(bus);
+        let requests = blocks * machine.costs.disk_request_us / 1e6;
+        match machine.host {
+            // Interrupts take no processor from others of the host.
+            Some(_) => thread.device += requests,
+            None => thread.cpu = requests,
+        }
+        if let Some(system) = &machine.file_system {
+            let ns = match is_read {
+                true => system.read_ns_per_byte,
+                false => system.write_ns_per_byte,
+            };
+            let moving = blocks * system.request_us / 1e6 + bytes * ns / 1e9;
+            match system.takes_processor {
+                true => thread.caching = moving,
+                false => thread.device += moving,
+            }
+        }
+        thread
+    }
+
     /// A thread that does so many times as much.
     fn times(mut self, factor: f64) -> Self {
         let parts = [
@@ -724,7 +784,8 @@ impl Thread {
         self
     }
 
-    fn on_processor(&self) -> f64 {
+    /// The seconds on processors.
+    pub(crate) fn on_processor(&self) -> f64 {
         self.copying + self.cpu + self.caching + self.metadata
     }
 
@@ -733,7 +794,8 @@ impl Thread {
         (self.on_processor() + self.device + self.network + self.latency) / self.blocks.max(1.0)
     }
 
-    fn seconds(&self, slowness: f64) -> f64 {
+    /// The seconds of all blocks, with work on processors that is so many times as long.
+    pub(crate) fn seconds(&self, slowness: f64) -> f64 {
         if self.blocks <= 0.0 {
             return 0.0;
         }

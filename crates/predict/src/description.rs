@@ -13,11 +13,22 @@
 //! memory = "BLOCK,BLOCK,BLOCK"
 //! mesh = [2, 2, 2]
 //! chunks = [128, 128, 128] # or none: one flat row-major file
+//!
+//! [[arrays]]
+//! shape = [1000]
+//! dtype = "f8"
+//! lists = [                # of each rank, in the place of a distribution
+//!     [{ first = 0, elements = 10 }, { first = 500, elements = 1, loops = [[50, 2]] }],
+//!     [{ first = 10, elements = 90 }],
+//! ]
 //! ```
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use penstock_engine::tuning::TwoPhase;
-use penstock_engine::{Error, Kind, Operation, Request, Rest, Result, Strategy};
-use penstock_layout::{DiskSchema, Distribution, Dists, Order, Split};
+use penstock_engine::{Error, Holders, Kind, Operation, Request, Rest, Result, Strategy};
+use penstock_layout::{DiskSchema, Distribution, Dists, Holding, List, Order, Split};
 use penstock_sim::preset::Preset;
 use serde::{Deserialize, Serialize};
 
@@ -78,12 +89,30 @@ pub struct Array {
     /// The type of the elements as NumPy writes it, such as `f8`: its digits are the bytes.
     pub dtype: String,
     /// The distribution over the ranks: `BLOCK`, `CYCLIC`, `CYCLIC(k)` or `*` in each dimension.
+    #[serde(default)]
     pub memory: String,
     /// The extents of the mesh of ranks, one for each dimension that is dealt out.
+    #[serde(default)]
     pub mesh: Vec<u64>,
+    /// In the place of a distribution, what each rank holds, by rank.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lists: Vec<Vec<Series>>,
     /// The extents of a chunk on disk. By default the array is one flat row-major file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunks: Option<Vec<u64>>,
+}
+
+/// Elements that a rank holds of an array, counted in row-major order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// The first element.
+    pub first: u64,
+    /// The number of elements of a run.
+    pub elements: u64,
+    /// Loops over runs, the outermost first: how often, and the elements from begin to begin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loops: Vec<(u64, i64)>,
 }
 
 fn one() -> usize {
@@ -102,6 +131,9 @@ fn wrong(cause: impl Into<String>) -> Error {
     Error::new(Kind::Schema, "describing a call", cause.into())
 }
 
+/// What the index mathematics answers.
+type Laid<T> = std::result::Result<T, penstock_layout::LayoutError>;
+
 fn refused(error: penstock_layout::LayoutError) -> Error {
     wrong(error.to_string())
 }
@@ -118,8 +150,11 @@ impl Array {
         width.ok_or_else(|| wrong(format!("'{}' is no dtype: use one such as f8", self.dtype)))
     }
 
-    /// The extents of the largest part of a rank along each dimension.
+    /// The extents of the largest part of a rank along each dimension; of lists those of the array.
     pub(crate) fn part(&self) -> Result<Vec<u64>> {
+        if !self.lists.is_empty() {
+            return Ok(self.shape.iter().map(|extent| (*extent).max(1)).collect());
+        }
         let dists: Dists = self.memory.parse().map_err(refused)?;
         let memory = Distribution::new(&self.shape, &dists, &self.mesh).map_err(refused)?;
         let extents = memory.share(0).extents();
@@ -130,16 +165,49 @@ impl Array {
         })
     }
 
-    fn schemas(&self, block_bytes: u64) -> Result<(Distribution, DiskSchema)> {
-        let dists: Dists = self.memory.parse().map_err(refused)?;
-        let memory = Distribution::new(&self.shape, &dists, &self.mesh).map_err(refused)?;
+    /// What ranks hold, in words that the engine has.
+    fn holders(&self, ranks: usize) -> Result<Holders> {
+        if self.lists.is_empty() {
+            let dists: Dists = self.memory.parse().map_err(refused)?;
+            let memory = Distribution::new(&self.shape, &dists, &self.mesh).map_err(refused)?;
+            return Ok(memory.into());
+        }
+        if !self.memory.is_empty() || !self.mesh.is_empty() {
+            return Err(wrong(
+                "an array has lists, or memory and mesh, and not both",
+            ));
+        }
+        let shape = self.shape.clone();
+        Ok(Holders::Lists { shape, ranks })
+    }
+
+    /// What each rank holds by its list.
+    fn holdings(&self) -> Result<Vec<Arc<Holding>>> {
+        let elements = self
+            .shape
+            .iter()
+            .try_fold(1u64, |all, &n| all.checked_mul(n));
+        let elements = elements.ok_or_else(|| wrong("the array is too large"))?;
+        let holding = |series: &Vec<Series>| {
+            let strided = |one: &Series| List::strided(one.first, one.elements, &one.loops);
+            let lists: Vec<List> = series.iter().map(strided).collect::<Laid<_>>()?;
+            let list = List::concat(lists)?;
+            list.check(elements)?;
+            let dense = List::strided(0, list.elements(), &[])?;
+            Ok(Arc::new(Holding::new(&list, &dense)?))
+        };
+        let all: Laid<_> = self.lists.iter().map(holding).collect();
+        all.map_err(refused)
+    }
+
+    fn disk_schema(&self, block_bytes: u64) -> Result<DiskSchema> {
         let width = self.width()?;
         let disk = match &self.chunks {
             Some(chunks) => DiskSchema::chunked(&self.shape, width, chunks)
                 .and_then(|chunked| chunked.split(Split::Contiguous(block_bytes))),
             None => DiskSchema::flat(&self.shape, width, Order::RowMajor, block_bytes),
         };
-        Ok((memory, disk.map_err(refused)?))
+        disk.map_err(refused)
     }
 }
 
@@ -195,13 +263,13 @@ impl Description {
             return Err(wrong("there is no array"));
         }
         let request = |array: &Array| {
-            let (memory, disk) = array.schemas(self.block_bytes)?;
-            if memory.ranks() > self.ranks {
-                return Err(wrong(format!(
-                    "the mesh has {} places, and there are {} ranks",
-                    memory.ranks(),
-                    self.ranks
-                )));
+            let holders = array.holders(self.ranks)?;
+            let (places, lists, ranks) = (holders.ranks(), array.lists.len(), self.ranks);
+            if places.max(lists) > ranks {
+                return Err(wrong(match lists {
+                    0 => format!("the mesh has {places} places, and there are {ranks} ranks"),
+                    _ => format!("there are {lists} lists and {ranks} ranks"),
+                }));
             }
             Ok(Request {
                 operation: match self.operation {
@@ -209,7 +277,7 @@ impl Description {
                     Direction::Read => Operation::Read,
                 },
                 strategy,
-                holders: memory.into(),
+                holders,
                 target: Vec::new(),
                 file: None,
                 servers: self.servers_for(machine, array.chunks.is_none())?,
@@ -217,10 +285,18 @@ impl Description {
                 split: None,
                 rest: Rest::Fill(Vec::new()),
                 sifting: None,
-                disk,
+                disk: array.disk_schema(self.block_bytes)?,
             })
         };
         self.arrays.iter().map(request).collect()
+    }
+
+    /// For each array what each rank holds by lists, as a [`Question`] has it.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] when a list makes no sense.
+    pub fn lists(&self) -> Result<Vec<Vec<Arc<Holding>>>> {
+        self.arrays.iter().map(Array::holdings).collect()
     }
 
     fn servers_for(&self, machine: &Preset, is_flat: bool) -> Result<usize> {
@@ -244,23 +320,24 @@ impl Description {
 /// whose preset has no section `around`.
 pub fn predict_all(machine: &Preset, description: &Description) -> Result<Vec<Prediction>> {
     let machine = &description.machine(machine)?;
+    let lists = description.lists()?;
     let of_strategy = |strategy: Strategy| {
         let requests = description.requests(machine, strategy)?;
-        let ask = |requests: &[Request]| {
+        let ask = |range: Range<usize>| {
             let question = Question {
-                requests,
+                requests: &requests[range.clone()],
+                lists: &lists[range],
                 clients: description.ranks,
                 hosts: description.hosts,
             };
             predict(machine, &question)
         };
         if matches!(strategy, Strategy::DiskDirected(_)) {
-            return ask(&requests);
+            return ask(0..requests.len());
         }
-        let (first, others) = requests.split_at(1);
-        let mut all = ask(first)?;
-        for request in others {
-            all.add(&ask(std::slice::from_ref(request))?);
+        let mut all = ask(0..1)?;
+        for nth in 1..requests.len() {
+            all.add(&ask(nth..nth + 1)?);
         }
         Ok(all)
     };

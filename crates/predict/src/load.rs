@@ -3,10 +3,13 @@
 //! Every block is counted; the portions of clients are looked up for a sample of at most
 //! [`SAMPLES`] blocks, evenly over all, each of which stands for its neighbours. So an array of
 //! terabytes takes milliseconds: the time is in proportion to the blocks, with a small factor, and
-//! the memory to the servers.
+//! the memory to the servers. Of lists all pieces are looked up, in time in proportion to them.
+
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use penstock_engine::{Kind, Request, Result, Strategy, portions};
-use penstock_layout::{Block, Piece, exact};
+use penstock_layout::{Block, Holding, MemorySchema, Piece, exact};
 
 use crate::question::Question;
 
@@ -57,6 +60,8 @@ pub struct Load {
     pub own: f64,
     /// The pairs of client and conforming part that exchange a message.
     pub pairs: f64,
+    /// The requests whose ranks hold lists, which each client sends to each mover of blocks.
+    pub lists: f64,
     pub clients: usize,
 }
 
@@ -149,8 +154,14 @@ pub fn of(question: &Question<'_>) -> Result<Load> {
         ..Load::default()
     };
     let mut held = vec![0.0; question.clients];
-    for request in question.requests {
-        add(&mut load, &mut held, request, question)?;
+    for (nth, request) in question.requests.iter().enumerate() {
+        load.bytes += request.disk.bytes();
+        load.dims = load.dims.max(request.disk.shape().len());
+        let mut counting = Counting::new(&mut load, request, question);
+        match request.holders.schema() {
+            Some(memory) => counting.add_schema(memory, &mut held)?,
+            None => counting.add_lists(question.lists_of(nth), &mut held),
+        }
     }
     load.client_bytes = held.iter().sum();
     load.client_bytes_max = held.iter().copied().fold(0.0, f64::max);
@@ -160,70 +171,118 @@ pub fn of(question: &Question<'_>) -> Result<Load> {
     Ok(load)
 }
 
-fn add(
-    load: &mut Load,
-    held: &mut [f64],
-    request: &Request,
-    question: &Question<'_>,
-) -> Result<()> {
-    let disk = &request.disk;
-    let Some(memory) = request.holders.schema() else {
-        return Ok(());
-    };
-    let is_one_array = memory.shape() == disk.shape() && memory.ranks() <= held.len();
-    if !is_one_array {
-        let cause = "memory and disk are of different arrays, or ranks than there are hold shares";
-        return Err(penstock_engine::Error::new(
-            Kind::Schema,
-            "predicting a call",
-            cause,
-        ));
+/// Counts the blocks and portions of one request.
+struct Counting<'a> {
+    load: &'a mut Load,
+    request: &'a Request,
+    clients: usize,
+    /// The clients of one host.
+    each: usize,
+    /// Round, conforming part and client of each message of two-phase I/O.
+    pairs: HashSet<(u64, usize, usize)>,
+}
+
+impl<'a> Counting<'a> {
+    fn new(load: &'a mut Load, request: &'a Request, question: &Question<'_>) -> Self {
+        Self {
+            load,
+            request,
+            clients: question.clients,
+            each: question.clients.div_ceil(question.hosts),
+            pairs: HashSet::new(),
+        }
     }
-    let width = disk.width();
-    load.bytes += disk.bytes();
-    load.dims = load.dims.max(disk.shape().len());
-    for (rank, held) in held.iter_mut().enumerate().take(memory.ranks()) {
-        let shares = memory.shares_of(rank);
-        *held += shares
-            .map(|share| (memory.share(share).elements() * width) as f64)
-            .sum::<f64>();
-    }
-    let each = question.clients.div_ceil(question.hosts);
-    let blocks_max = disk.conforming_blocks_max(request.servers) * request.servers as u64;
-    let step = blocks_max.div_ceil(SAMPLES).max(1);
-    let mut pairs = std::collections::HashSet::new();
-    for server in 0..request.servers {
-        let host = server % question.clients.div_ceil(each);
-        let mut last = None;
-        for (nth, block) in (0..).zip(disk.blocks(server, request.servers)) {
-            let of_server = &mut load.servers[server];
-            of_server.blocks += 1.0;
-            of_server.bytes += block.bytes as f64;
-            if last.replace(block.object) != Some(block.object) {
-                of_server.objects += 1.0;
-            }
-            if nth % step != 0 {
-                continue;
-            }
-            let (owner, place) = disk.conforming_place(&block, question.clients);
-            for portion in portions(memory, &block) {
-                let moves = match portion.rank / each == host {
-                    true => &mut of_server.near,
-                    false => &mut of_server.far,
-                };
-                moves.add(&portion.piece, &block, width, step as f64);
-                if portion.rank == owner {
-                    let bytes = portion.piece.elements() * width;
-                    load.own += step as f64 * bytes as f64;
-                } else {
-                    pairs.insert((staged(request, place), owner, portion.rank));
+
+    /// Adds the blocks of a request whose ranks hold shares.
+    fn add_schema(&mut self, memory: &MemorySchema, held: &mut [f64]) -> Result<()> {
+        let (disk, servers) = (&self.request.disk, self.request.servers);
+        if memory.shape() != disk.shape() || memory.ranks() > held.len() {
+            let cause = "memory and disk are of different arrays, or more ranks hold shares than \
+                         there are";
+            let asking = "predicting a call";
+            return Err(penstock_engine::Error::new(Kind::Schema, asking, cause));
+        }
+        for (rank, held) in held.iter_mut().enumerate().take(memory.ranks()) {
+            let shares = memory.shares_of(rank);
+            *held += shares
+                .map(|share| (memory.share(share).elements() * disk.width()) as f64)
+                .sum::<f64>();
+        }
+        let blocks_max = disk.conforming_blocks_max(servers) * servers as u64;
+        let step = blocks_max.div_ceil(SAMPLES).max(1);
+        for server in 0..servers {
+            let mut last = None;
+            for (nth, block) in (0..).zip(disk.blocks(server, servers)) {
+                self.add_block(server, &block);
+                if last.replace(block.object) != Some(block.object) {
+                    self.load.servers[server].objects += 1.0;
+                }
+                if nth % step == 0 {
+                    for portion in portions(memory, &block) {
+                        self.add_piece(server, (portion.rank, &portion.piece), &block, step as f64);
+                    }
                 }
             }
+            even_out(&mut self.load.servers[server]);
         }
-        even_out(&mut load.servers[server]);
+        self.load.pairs += self.pairs.len() as f64;
+        Ok(())
     }
-    load.pairs += pairs.len() as f64;
-    Ok(())
+
+    /// Adds the blocks of a request whose ranks hold lists: of a write that fills all, all of them.
+    fn add_lists(&mut self, lists: &[Arc<Holding>], held: &mut [f64]) {
+        let (disk, servers) = (&self.request.disk, self.request.servers);
+        let (mut blocks, mut objects) = (HashSet::new(), HashSet::new());
+        let mut touch = |counting: &mut Self, server, block: &Block| {
+            if blocks.insert((block.object, block.index)) {
+                counting.add_block(server, block);
+            }
+            if objects.insert((server, block.object)) {
+                counting.load.servers[server].objects += 1.0;
+            }
+        };
+        if self.request.writes_all() {
+            for server in 0..servers {
+                disk.blocks(server, servers)
+                    .for_each(|block| touch(self, server, &block));
+            }
+        }
+        for (rank, list) in lists.iter().enumerate() {
+            held[rank] += list.bytes(disk.width()) as f64;
+            for (block, piece) in list.pieces(disk) {
+                let server = disk.server_of(&block, servers);
+                touch(self, server, &block);
+                self.add_piece(server, (rank, &piece.into()), &block, 1.0);
+            }
+        }
+        self.load.pairs += self.pairs.len() as f64;
+        self.load.lists += 1.0;
+    }
+
+    fn add_block(&mut self, server: usize, block: &Block) {
+        let of_server = &mut self.load.servers[server];
+        of_server.blocks += 1.0;
+        of_server.bytes += block.bytes as f64;
+    }
+
+    /// Adds what a rank has of a block, which stands for `weight` blocks.
+    fn add_piece(&mut self, server: usize, part: (usize, &Piece), block: &Block, weight: f64) {
+        let ((rank, piece), disk) = (part, &self.request.disk);
+        let host = server % self.clients.div_ceil(self.each);
+        let of_server = &mut self.load.servers[server];
+        let moves = match rank / self.each == host {
+            true => &mut of_server.near,
+            false => &mut of_server.far,
+        };
+        moves.add(piece, block, disk.width(), weight);
+        let (owner, place) = disk.conforming_place(block, self.clients);
+        if rank == owner {
+            self.load.own += weight * (piece.elements() * disk.width()) as f64;
+        } else {
+            self.pairs
+                .insert((staged(self.request, place), owner, rank));
+        }
+    }
 }
 
 /// The round of two-phase I/O in which a block of that place is moved.

@@ -52,6 +52,7 @@ pub fn plan(machine: &Preset, description: &Description) -> Result<Vec<Candidate
         Some(chunks) => vec![Some(chunks.clone())],
         None => chunks_of(array)?,
     };
+    let lists = description.lists()?;
     let mut candidates = Vec::new();
     for chunks in all_chunks {
         for servers in servers_of(&machine, description) {
@@ -64,6 +65,7 @@ pub fn plan(machine: &Preset, description: &Description) -> Result<Vec<Candidate
                 let requests = described.requests(&machine, strategy)?;
                 let question = Question {
                     requests: &requests,
+                    lists: &lists,
                     clients: description.ranks,
                     hosts: description.hosts,
                 };
@@ -161,6 +163,7 @@ mod tests {
                 dtype: "f8".into(),
                 memory: vec!["BLOCK"; shape.len()].join(","),
                 mesh: mesh.into(),
+                lists: Vec::new(),
                 chunks: None,
             }],
         }

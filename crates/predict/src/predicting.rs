@@ -14,7 +14,7 @@ use crate::simulated;
 ///
 /// # Errors
 /// [`Kind::Schema`] if the question makes no sense or the machine cannot be so large;
-/// [`Kind::Unsupported`] if ranks hold lists: a prediction does not know them.
+/// [`Kind::Unsupported`] if ranks hold lists that the question does not have.
 pub fn predict(machine: &Preset, question: &Question<'_>) -> Result<Prediction> {
     predict_by(machine, question, None)
 }
@@ -22,7 +22,7 @@ pub fn predict(machine: &Preset, question: &Question<'_>) -> Result<Prediction> 
 /// Predicts in the way that is asked for, whatever that takes.
 ///
 /// # Errors
-/// Like [`predict`].
+/// Like [`predict`]; [`Kind::Unsupported`] also for a simulation of ranks that hold lists.
 pub fn predict_by(
     machine: &Preset,
     question: &Question<'_>,
@@ -30,12 +30,11 @@ pub fn predict_by(
 ) -> Result<Prediction> {
     let first = question.check()?;
     let load = load::of(question)?;
-    let by = wanted.unwrap_or_else(
-        || match load.steps(&first.strategy) <= simulated::STEPS_MAX {
-            true => By::Simulation,
-            false => By::ClosedForm,
-        },
-    );
+    let is_short = load.lists == 0.0 && load.steps(&first.strategy) <= simulated::STEPS_MAX;
+    let by = wanted.unwrap_or(match is_short {
+        true => By::Simulation,
+        false => By::ClosedForm,
+    });
     let middle = cut(machine, question)?;
     let estimate = closed::estimate(&middle, question, &load);
     let ends = [machine.fastest(), machine.slowest()];

@@ -1,7 +1,9 @@
 //! The question, and the machine cut to it.
 
+use std::sync::Arc;
+
 use penstock_engine::{Error, Kind, Request, Result, Strategy};
-use penstock_layout::Assignment;
+use penstock_layout::{Assignment, Holding};
 use penstock_sim::preset::Preset;
 
 /// The question: what a call costs that makes these requests.
@@ -10,6 +12,9 @@ pub struct Question<'a> {
     /// The requests, one for each array; one at least. Only disk-directed I/O meets several at
     /// once.
     pub requests: &'a [Request],
+    /// For each request whose ranks hold lists what each rank holds, by rank; ranks beyond hold
+    /// nothing. Requests beyond have no lists.
+    pub lists: &'a [Vec<Arc<Holding>>],
     /// The number of clients.
     pub clients: usize,
     /// The number of hosts that the clients are on, in equal parts.
@@ -34,15 +39,34 @@ impl Question<'_> {
         if self.requests.len() > 1 && is_alone(first.strategy) {
             return Err(wrong("only disk-directed I/O moves several arrays at once"));
         }
-        if self
-            .requests
-            .iter()
-            .any(|request| request.holders.are_lists())
-        {
-            let cause = "ranks hold lists, which only they know";
-            return Err(Error::new(Kind::Unsupported, "predicting a call", cause));
+        for (nth, request) in self.requests.iter().enumerate() {
+            self.check_lists(request, self.lists_of(nth))?;
         }
         Ok(first)
+    }
+
+    /// What each rank holds by its list in a request.
+    pub(crate) fn lists_of(&self, nth: usize) -> &[Arc<Holding>] {
+        self.lists.get(nth).map_or(&[], Vec::as_slice)
+    }
+
+    /// Checks what ranks hold by lists in one request.
+    fn check_lists(&self, request: &Request, lists: &[Arc<Holding>]) -> Result<()> {
+        let asking = "predicting a call";
+        if !request.holders.are_lists() {
+            return Ok(());
+        }
+        if lists.is_empty() {
+            let cause = "ranks hold lists, which only they know";
+            return Err(Error::new(Kind::Unsupported, asking, cause));
+        }
+        let elements: u64 = request.disk.shape().iter().product();
+        let reach = |list: &Arc<Holding>| list.file_bounds().map_or(0, |bounds| bounds.end);
+        if lists.len() > self.clients || lists.iter().any(|list| reach(list) > elements) {
+            let cause = "there are more lists than clients, or one reaches beyond the array";
+            return Err(Error::new(Kind::Schema, asking, cause));
+        }
+        Ok(())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use penstock_engine::Result;
+use penstock_engine::{Error, Kind, Result};
 use penstock_sim::call::CollectiveRun;
 use penstock_sim::machine::{Layout, Setup, Simulation};
 use penstock_sim::preset::Preset;
@@ -17,8 +17,13 @@ pub const STEPS_MAX: u64 = 25_000;
 /// The seconds of the call on a machine that is cut to it.
 ///
 /// # Errors
-/// When the disks have no room, and those of the engine.
+/// When the disks have no room, and those of the engine; [`Kind::Unsupported`] if ranks hold lists,
+/// which simulated clients do not have.
 pub fn seconds(machine: &Preset, question: &Question<'_>) -> Result<f64> {
+    if question.requests.iter().any(|one| one.holders.are_lists()) {
+        let cause = "ranks hold lists: only the closed form knows them";
+        return Err(Error::new(Kind::Unsupported, "simulating a call", cause));
+    }
     let disks = question.requests.iter().map(|request| &request.disk);
     let slot_bytes = disks.clone().map(|disk| disk.block_bytes_max()).max();
     let slots = disks

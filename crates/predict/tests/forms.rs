@@ -53,6 +53,7 @@ fn description(random: &mut Random) -> Description {
             dtype: "f8".into(),
             memory: memory.into(),
             mesh,
+            lists: Vec::new(),
             chunks,
         }],
     }
@@ -71,6 +72,7 @@ fn the_closed_form_is_near_the_simulation() {
             let requests = described.requests(&machine, strategy).unwrap();
             let question = Question {
                 requests: &requests,
+                lists: &[],
                 clients: described.ranks,
                 hosts: 1,
             };
@@ -152,6 +154,7 @@ fn large_calls_are_closed_forms() {
             dtype: "f8".into(),
             memory: "BLOCK,BLOCK,*".into(),
             mesh: vec![256, 128],
+            lists: Vec::new(),
             chunks: Some(vec![512, 256, 64]),
         }],
     };
@@ -173,6 +176,7 @@ fn strange_calls_have_an_answer() {
         dtype: "i4".into(),
         memory: memory.into(),
         mesh: mesh.into(),
+        lists: Vec::new(),
         chunks: chunks.map(Into::into),
     };
     let all = [

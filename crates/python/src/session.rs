@@ -237,9 +237,14 @@ fn checkpoint_of(
 /// predicted.
 type ReportFields = (u64, f64, u64, u64, u64, u64, usize, Option<ForecastFields>);
 
-/// A forecast: strategy, servers, block_bytes, seconds, low, high, messages, memory_bytes,
-/// bottleneck, by.
-type ForecastFields = (String, usize, u64, f64, f64, f64, u64, u64, String, String);
+/// A forecast: strategy, servers, block_bytes; seconds, low, high; bytes, disk_bytes, messages,
+/// memory_bytes; bottleneck, by, remark.
+type ForecastFields = (
+    (String, usize, u64),
+    (f64, f64, f64),
+    (u64, u64, u64, u64),
+    (String, String, String),
+);
 
 fn fields_of(report: Report) -> ReportFields {
     let moved = report.moved;
@@ -253,16 +258,15 @@ fn fields_of(report: Report) -> ReportFields {
         report.servers,
         report.predicted.map(|predicted| {
             (
-                predicted.strategy,
-                predicted.servers,
-                predicted.block_bytes,
-                predicted.seconds,
-                predicted.low,
-                predicted.high,
-                predicted.messages,
-                predicted.memory_bytes,
-                predicted.bottleneck,
-                predicted.by,
+                (predicted.strategy, predicted.servers, predicted.block_bytes),
+                (predicted.seconds, predicted.low, predicted.high),
+                (
+                    predicted.bytes,
+                    predicted.disk_bytes,
+                    predicted.messages,
+                    predicted.memory_bytes,
+                ),
+                (predicted.bottleneck, predicted.by, predicted.remark),
             )
         }),
     )
@@ -882,6 +886,21 @@ impl PySession {
             session.move_part(&array.lock(), operation, &part?, local?)
         };
         self.released(py, moved)
+    }
+
+    /// What `move_part` would do, in lines of text.
+    fn explain_part(
+        &self,
+        py: Python<'_>,
+        array: &PyOpenArray,
+        is_write: bool,
+        part: PartArgument<'_>,
+    ) -> PyResult<String> {
+        let part = part.of(array.lock().shape());
+        let operation = operation_of(is_write);
+        let explain =
+            move |session: &mut Session| session.explain_part(&array.lock(), operation, &part?);
+        self.released(py, explain)
     }
 
     /// Moves parts of an open array between its servers and the memories of all ranks.

@@ -10,23 +10,29 @@
 //! ```
 //!
 //! Only what the model knows is chosen for: arrays in files and in chunks on a file system, whose
-//! ranks hold boxes. Other calls are carried out as they would be without a machine.
+//! ranks hold boxes. Other calls are carried out as they would be without a machine. Chunks with a
+//! codec are predicted as if they had none, which says so, and take the usual way. Lists are known
+//! to their ranks alone: an explanation predicts them, a call does not.
+
+mod table;
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use penstock_engine::encoding::encode;
-use penstock_engine::{Error, Holders, Kind, Operation, Result, Strategy};
-use penstock_layout::DiskSchema;
+use penstock_engine::{Error, Holders, Kind, Operation, Request, Result, Strategy};
+use penstock_layout::{DiskSchema, Holding};
 use penstock_predict::predicting::predict_by;
-use penstock_predict::{By, Question};
+use penstock_predict::{By, Question, of_file};
 use penstock_sim::preset::Preset;
+use serde::{Deserialize, Serialize};
 
 use super::forecast::Forecast;
 use super::settings::{BLOCK_BYTES, Method, Settings, Way};
 use super::strategy::{Choice, Tuning, strategy_named};
+use crate::DirectIo;
+use crate::schema::Storage;
 
 /// The larger of the two block sizes that are weighed.
 const LARGE_BLOCK_BYTES: u64 = 4 * BLOCK_BYTES;
@@ -47,8 +53,58 @@ pub(super) struct Matter<'a> {
     pub(super) disk: &'a dyn Fn(u64) -> Result<DiskSchema>,
     /// Whether a strategy can carry the call out.
     pub(super) fits: &'a dyn Fn(&Strategy, &DiskSchema) -> Result<()>,
-    /// Whether the model knows what is on disk: elements as they are, on a file system.
-    pub(super) is_known: bool,
+    pub(super) known: Known,
+    /// What ranks hold by lists, as a [`Question`] has it; none where only they know it.
+    pub(super) lists: &'a [Vec<Arc<Holding>>],
+}
+
+/// What the model knows of an array on disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Known {
+    /// All of it: elements as they are, on a file system.
+    All,
+    /// All but its codecs, or the index of its sub-chunks.
+    ButCodecs,
+    /// Nothing: it is in a bucket, or each server has a part on a disk of its own.
+    Nothing,
+}
+
+impl Known {
+    /// What is known of an array that is stored so, in files or not.
+    pub(super) fn of(is_in_files: bool, storage: &Storage) -> Self {
+        match (is_in_files, storage.writes_parts()) {
+            (false, _) => Self::Nothing,
+            (true, true) => Self::All,
+            (true, false) => Self::ButCodecs,
+        }
+    }
+
+    /// What a prediction leaves out, in words; empty if that is nothing.
+    pub(super) fn remark(self) -> &'static str {
+        match self {
+            Self::All | Self::Nothing => "",
+            Self::ButCodecs => {
+                "codecs are not counted: chunks are taken for uncompressed, and coding for no time"
+            }
+        }
+    }
+}
+
+impl Matter<'_> {
+    /// Whether the model knows calls of this kind, if it knows what ranks hold.
+    fn is_predicted(&self, settings: &Settings) -> bool {
+        self.known != Known::Nothing && !self.method.is_split && settings.is_weighed()
+    }
+
+    /// The request of the call, carried out in this way.
+    ///
+    /// # Errors
+    /// When it cannot be carried out so.
+    fn request(&self, settings: &Settings, way: Way, block_bytes: u64) -> Result<Request> {
+        let disk = (self.disk)(block_bytes)?;
+        (self.fits)(&way.strategy, &disk)?;
+        settings.request(self.operation, way, self.holders.clone(), disk, None)
+    }
 }
 
 /// The choice of a way.
@@ -90,7 +146,7 @@ impl Weighed {
 
 #[derive(Default)]
 struct State {
-    machine: Option<Result<Arc<Preset>>>,
+    machine: Option<Result<Option<Arc<Preset>>>>,
     shapes: HashMap<Vec<u8>, Vec<Weighed>>,
 }
 
@@ -168,19 +224,20 @@ impl Chooser {
         let Some(machine) = self.machine(settings, matter.method.choice)? else {
             return Ok(chosen);
         };
-        let is_known = matter.is_known
-            && !matter.method.is_split
-            && !matter.holders.are_lists()
-            && settings.is_weighed();
-        if !is_known {
+        if !matter.is_predicted(settings) || matter.holders.are_lists() {
             return Ok(chosen);
         }
         let shape = self.weigh(settings, matter, &machine)?;
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state();
         let Some(ways) = state.shapes.get(&shape) else {
             return Ok(chosen);
         };
-        if let Some(place) = best(ways) {
+        let taken = match matter.known {
+            Known::All => best(ways),
+            // Codecs take a time that may be most of it: no way is called faster.
+            Known::ButCodecs | Known::Nothing => (!ways.is_empty()).then_some(0),
+        };
+        if let Some(place) = taken {
             let Weighed {
                 way, block_bytes, ..
             } = ways[place];
@@ -199,7 +256,7 @@ impl Chooser {
         let Some((shape, place)) = &chosen.place else {
             return;
         };
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         let ways = state.shapes.get_mut(shape);
         if let Some(known) = ways.and_then(|ways| ways.get_mut(*place)) {
             let now = seconds / known.forecast.seconds.max(f64::MIN_POSITIVE);
@@ -210,48 +267,20 @@ impl Chooser {
         }
     }
 
-    /// A table of the forecasts of all ways that can carry a call out, the fastest first; empty if
-    /// the way that was chosen has none.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The machine of the session, as its calls see it: through the page cache, or around it. None
+    /// if the session has none and needs none, and if direct I/O was not measured.
     ///
     /// # Errors
     /// As [`Chooser::choose`].
-    pub(super) fn table(
+    pub(super) fn machine(
         &self,
         settings: &Settings,
-        matter: &Matter<'_>,
-        chosen: &Chosen,
-    ) -> Result<String> {
-        let Some(taken) = &chosen.forecast else {
-            return Ok(String::new());
-        };
-        let any = Matter {
-            method: Method::by(Choice::Auto),
-            ..*matter
-        };
-        let Some((shape, _)) = self.choose(settings, &any)?.place else {
-            return Ok(String::new());
-        };
-        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let ways = state.shapes.get(&shape).into_iter().flatten();
-        let mut all: Vec<Forecast> = ways.map(Weighed::corrected).collect();
-        if !all.iter().any(|other| other.is_of_way(taken)) {
-            all.push(taken.clone());
-        }
-        all.sort_by(|one, other| one.seconds.total_cmp(&other.seconds));
-        let mut text =
-            "  predicted (each number at the fast and the slow end of its spread):\n".to_string();
-        for forecast in all {
-            let mark = match forecast.is_of_way(taken) {
-                true => "  <- chosen",
-                false => "",
-            };
-            text += &format!("    {forecast}{mark}\n");
-        }
-        Ok(text)
-    }
-
-    /// The machine of the session; none if it has none and needs none.
-    fn machine(&self, settings: &Settings, choice: Choice) -> Result<Option<Arc<Preset>>> {
+        choice: Choice,
+    ) -> Result<Option<Arc<Preset>>> {
         let Some(path) = &settings.options.machine else {
             let cause = "strategy=\"auto\" needs a description of this machine: let `penstock \
                          calibrate --output FILE` write one, and give it as `machine`";
@@ -260,48 +289,22 @@ impl Chooser {
                 Choice::By(_) => Ok(None),
             };
         };
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let machine = state.machine.get_or_insert_with(|| read(path));
-        machine.clone().map(Some)
+        let is_around = settings.options.direct == DirectIo::Always;
+        let mut state = self.state();
+        let read = || Ok(of_file::read(path, is_around)?.map(Arc::new));
+        let machine = state.machine.get_or_insert_with(read);
+        machine.clone()
     }
 
     /// Weighs the ways of a call, if no call of its shape was weighed yet, and gives the shape.
     fn weigh(&self, settings: &Settings, matter: &Matter<'_>, machine: &Preset) -> Result<Vec<u8>> {
-        let request = |way: Way, block_bytes: u64| {
-            let disk = (matter.disk)(block_bytes)?;
-            (matter.fits)(&way.strategy, &disk)?;
-            let holders = matter.holders.clone();
-            settings.request(matter.operation, way, holders, disk, None)
-        };
-        let usual = matter.method.way();
-        let usual = request(usual, settings.options.block_bytes)?;
-        let shape = encode(&(matter.method.choice, usual))?;
-        let state = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state().shapes.contains_key(&shape) {
+        let usual = matter.request(settings, matter.method.way(), settings.options.block_bytes)?;
+        let shape = encode(&(matter.method.choice, matter.known.remark(), usual))?;
+        if self.state().shapes.contains_key(&shape) {
             return Ok(shape);
         }
-        let (mut ways, mut weighed) = (Vec::new(), HashSet::new());
-        for (way, block_bytes) in ways_of(settings, matter) {
-            let Ok(request) = request(way, block_bytes) else {
-                continue; // it cannot be carried out so
-            };
-            if !weighed.insert(encode(&request)?) {
-                continue; // another number of servers or bytes comes to the same
-            }
-            let question = Question {
-                requests: std::slice::from_ref(&request),
-                clients: settings.clients,
-                hosts: settings.hosts(),
-            };
-            let predicted = predict_by(machine, &question, Some(By::ClosedForm))?;
-            ways.push(Weighed {
-                way,
-                block_bytes,
-                forecast: Forecast::of(&predicted, way.strategy, block_bytes),
-                correction: None,
-            });
-        }
-        let mut state = state();
+        let ways = weighed(settings, matter, machine)?;
+        let mut state = self.state();
         if state.shapes.len() >= SHAPES_MAX {
             state.shapes.clear();
         }
@@ -310,14 +313,19 @@ impl Chooser {
     }
 }
 
-/// The place of the way that is taken.
-fn best(ways: &[Weighed]) -> Option<usize> {
+/// What calls took over what was predicted, for ways without a call of their own: they are taken to
+/// be as far off as the others.
+fn usual_correction(ways: &[Weighed]) -> f64 {
     let known: Vec<f64> = ways.iter().filter_map(|way| way.correction).collect();
-    // Ways without a call of their own are taken to be as far off as the others.
-    let usual = match known.len() {
+    match known.len() {
         0 => 1.0,
         count => known.iter().sum::<f64>() / count as f64,
-    };
+    }
+}
+
+/// The place of the way that is taken.
+fn best(ways: &[Weighed]) -> Option<usize> {
+    let usual = usual_correction(ways);
     let seconds = |way: &Weighed| way.seconds(usual);
     let bound = MUCH_FASTER * ways.first().map(seconds)?;
     let is_eligible = |(place, way): &(usize, &Weighed)| {
@@ -328,6 +336,40 @@ fn best(ways: &[Weighed]) -> Option<usize> {
     };
     let eligible = ways.iter().enumerate().filter(is_eligible);
     eligible.min_by(order).map(|(place, _)| place)
+}
+
+/// Weighs the ways of a call in closed form, the usual one first.
+///
+/// # Errors
+/// When one cannot be predicted.
+fn weighed(settings: &Settings, matter: &Matter<'_>, machine: &Preset) -> Result<Vec<Weighed>> {
+    let (mut ways, mut seen) = (Vec::new(), HashSet::new());
+    for (way, block_bytes) in ways_of(settings, matter) {
+        let Ok(request) = matter.request(settings, way, block_bytes) else {
+            continue; // it cannot be carried out so
+        };
+        if !seen.insert(encode(&request)?) {
+            continue; // another number of servers or bytes comes to the same
+        }
+        let question = Question {
+            requests: std::slice::from_ref(&request),
+            lists: matter.lists,
+            clients: settings.clients,
+            hosts: settings.hosts(),
+        };
+        let predicted = predict_by(machine, &question, Some(By::ClosedForm))?;
+        ways.push(Weighed {
+            way,
+            block_bytes,
+            forecast: Forecast::of(
+                &predicted,
+                (way.strategy, block_bytes),
+                matter.known.remark(),
+            ),
+            correction: None,
+        });
+    }
+    Ok(ways)
 }
 
 /// The ways that are weighed, the usual one first: of ways that take equally long, it is taken.
@@ -363,27 +405,6 @@ fn ways_of(settings: &Settings, matter: &Matter<'_>) -> Vec<(Way, u64)> {
     ways
 }
 
-/// Reads the description of a machine.
-fn read(path: &Path) -> Result<Arc<Preset>> {
-    let wrong = |cause: &dyn std::fmt::Display| {
-        let error = Error::new(
-            Kind::Schema,
-            "reading the description of this machine",
-            cause,
-        );
-        error.at(path)
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    let preset =
-        Preset::from_toml(&text, &path.to_string_lossy()).map_err(|error| wrong(&error))?;
-    match preset.host {
-        Some(_) => Ok(Arc::new(preset)),
-        None => Err(wrong(
-            &"it has no section `host`: it describes no machine that runs this program",
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -399,10 +420,13 @@ mod tests {
                 seconds,
                 low: seconds * 0.9,
                 high: seconds * 1.1,
+                bytes: 0,
+                disk_bytes: 0,
                 messages: 0,
                 memory_bytes: 0,
                 bottleneck: "disk".to_string(),
                 by: "closed form".to_string(),
+                remark: String::new(),
             },
             correction,
         }

@@ -1,13 +1,14 @@
 //! Explains a call without running it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use penstock_bucket::is_url;
 use penstock_engine::{Operation, Plan, Result, Strategy};
 use penstock_layout::{DiskSchema, Holding};
 
 use super::array::{ArrayCall, Memory};
-use super::choose::Matter;
+use super::choose::{Known, Matter};
 use super::session::Session;
 use super::settings::Method;
 use super::strategy::Choice;
@@ -37,24 +38,34 @@ impl Session {
         let boxes = array.own_boxes().map(|own| (rank, own));
         let boxes = boxes.into_iter().collect();
         let holders = array.holders(operation, boxes, self.clients())?;
-        let mut is_known = !is_url(path) && !is_template(path);
-        let (disk, target): (Disk, _) = match operation {
+        let is_in_files = !is_url(path) && !is_template(path);
+        let (disk, target, storage): (Disk, _, _) = match operation {
             Operation::Write => {
                 let stored = array.stored_schema(&holders)?;
-                is_known &= stored.disk.writes_parts();
-                (Box::new(move |bytes| stored.disk_schema(bytes)), None)
+                let storage = stored.disk.clone();
+                (
+                    Box::new(move |bytes| stored.disk_schema(bytes)),
+                    None,
+                    storage,
+                )
             }
             Operation::Read if self.party().stands => {
                 let stored = self.describe(path, Some(&array.schema.name))?;
-                (Box::new(move |bytes| stored.disk_schema(bytes)), None)
+                let storage = stored.disk.clone();
+                (
+                    Box::new(move |bytes| stored.disk_schema(bytes)),
+                    None,
+                    storage,
+                )
             }
             Operation::Read => {
                 let stored = array.open_stored(path)?;
-                is_known &= stored.schema().disk.writes_parts();
+                let storage = stored.schema().disk.clone();
                 let target = stored.target().clone();
                 (
                     Box::new(move |bytes| stored.disk_schema(bytes)),
                     Some(target),
+                    storage,
                 )
             }
         };
@@ -62,13 +73,20 @@ impl Session {
             Operation::Write => check_write(strategy, array, &holders, disk),
             Operation::Read => Ok(()),
         };
+        let own_list = array.own_list().map(|list| {
+            let mut by_rank = vec![Arc::default(); rank + 1];
+            by_rank[rank] = list.holding().clone();
+            by_rank
+        });
+        let lists: Vec<_> = own_list.into_iter().collect();
         let matter = Matter {
             operation,
             method,
             holders: &holders,
             disk: &disk,
             fits: &fits,
-            is_known,
+            known: Known::of(is_in_files, &storage),
+            lists: &lists,
         };
         let chooser = &self.desk().chooser;
         let chosen = chooser.choose(self.settings(), &matter)?;

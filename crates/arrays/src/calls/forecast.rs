@@ -21,6 +21,10 @@ pub struct Forecast {
     pub low: f64,
     /// The seconds with every number at the slow end.
     pub high: f64,
+    /// Bytes of the array.
+    pub bytes: u64,
+    /// Bytes between buffers and disks, padding included.
+    pub disk_bytes: u64,
     pub messages: u64,
     /// Bytes of staging, send and cache buffers of all nodes together.
     pub memory_bytes: u64,
@@ -28,6 +32,8 @@ pub struct Forecast {
     pub bottleneck: String,
     /// `closed form` or `simulation`.
     pub by: String,
+    /// What the prediction leaves out, in words; empty if that is nothing that is known.
+    pub remark: String,
 }
 
 impl fmt::Display for Forecast {
@@ -39,16 +45,19 @@ impl fmt::Display for Forecast {
             seconds,
             low,
             high,
+            bytes,
+            disk_bytes,
             messages,
             memory_bytes,
             bottleneck,
             by,
+            remark: _,
         } = self;
         write!(
             f,
             "{seconds:.6} s ({low:.6} to {high:.6}): {strategy}, {servers} servers, blocks of \
-             {block_bytes} bytes; {messages} messages, {memory_bytes} bytes of buffers; bottleneck: \
-             {bottleneck}; {by}"
+             {block_bytes} bytes; {bytes} bytes, {disk_bytes} on disk, {messages} messages, \
+             {memory_bytes} bytes of buffers; bottleneck: {bottleneck}; {by}"
         )
     }
 }
@@ -60,7 +69,12 @@ impl Forecast {
         way(self) == way(other)
     }
 
-    pub(super) fn of(predicted: &Prediction, strategy: Strategy, block_bytes: u64) -> Self {
+    /// The forecast of a call by a strategy and with blocks of this size.
+    pub(super) fn of(
+        predicted: &Prediction,
+        (strategy, block_bytes): (Strategy, u64),
+        remark: &str,
+    ) -> Self {
         Self {
             strategy: in_words(&Choice::By(strategy)),
             servers: predicted.servers,
@@ -68,10 +82,13 @@ impl Forecast {
             seconds: predicted.seconds,
             low: predicted.low,
             high: predicted.high,
+            bytes: predicted.bytes,
+            disk_bytes: predicted.disk_bytes,
             messages: predicted.messages,
             memory_bytes: predicted.memory_bytes,
             bottleneck: predicted.bottleneck.to_string(),
             by: predicted.by.to_string(),
+            remark: remark.to_string(),
         }
     }
 }

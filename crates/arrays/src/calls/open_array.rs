@@ -4,6 +4,8 @@
 //! part, and nobody else: see [`penstock_engine::files`]. The servers need to be there when a
 //! request comes: on nodes of their own, or in a background thread of their rank.
 
+mod explain;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart};
 use super::ask::{Ask, PathBytes};
+use super::choose::Known;
 use super::desk::{Desk, OpenFile};
 use super::driver::AloneStart;
 use super::errand::{Direction, Errand, Saying, Topic};
@@ -53,6 +56,7 @@ struct Description {
     shape: Vec<u64>,
     element: ElementType,
     servers: usize,
+    known: Known,
 }
 
 impl OpenArray {
@@ -107,18 +111,27 @@ impl OpenArray {
         Err(self.error(operation, Kind::Schema, cause))
     }
 
+    /// Checks a rank's part of the array.
+    fn check_part(&self, operation: Operation, part: &ArrayPart) -> Result<()> {
+        let shape = &self.description.shape;
+        self.check_access(operation)?;
+        match part {
+            ArrayPart::Box(part)
+                if part.dims() != shape.len() || !Region::whole(shape).contains(part) =>
+            {
+                let cause = format!("the part {part:?} is not within the shape {shape:?}");
+                Err(self.error(operation, Kind::Schema, cause))
+            }
+            ArrayPart::Box(_) => Ok(()),
+            ArrayPart::List(list) => list.check_within(shape),
+        }
+    }
+
     /// Checks a rank's part of the array, and its place in memory.
     fn check(&self, operation: Operation, part: &ArrayPart, local: &LocalPart) -> Result<()> {
         let wrong = |cause: String| Err(self.error(operation, Kind::Schema, cause));
         let Description { shape, element, .. } = &self.description;
-        self.check_access(operation)?;
-        if let ArrayPart::Box(part) = part
-            && !(part.dims() == shape.len() && Region::whole(shape).contains(part))
-        {
-            return wrong(format!(
-                "the part {part:?} is not within the shape {shape:?}"
-            ));
-        }
+        self.check_part(operation, part)?;
         if local.element != *element {
             let (given, there) = (&local.element, element);
             return wrong(format!(
@@ -140,6 +153,16 @@ impl OpenArray {
             return wrong("the memory is read-only".to_string());
         }
         Ok(())
+    }
+}
+
+impl ArrayPart {
+    /// The part, as the engine has it.
+    fn of_file(&self) -> FilePart {
+        match self {
+            Self::Box(part) => FilePart::Share(Share::of_box(part)),
+            Self::List(list) => FilePart::List(list.holding().clone()),
+        }
     }
 }
 
@@ -216,10 +239,7 @@ impl Session {
             disk: array.disk.clone(),
             servers: array.description.servers,
             operation,
-            part: match part {
-                ArrayPart::Box(part) => FilePart::Share(Share::of_box(part)),
-                ArrayPart::List(list) => FilePart::List(list.holding().clone()),
-            },
+            part: part.of_file(),
             memory: local.memory,
         })
     }
@@ -364,13 +384,16 @@ impl Errand for OpenErrand {
             let right = self.is_writable.then(|| stored.updatable(&self.path));
             let right = right.transpose()?;
             let disk = stored.disk_schema(desk.settings.options.block_bytes)?;
-            let (target, servers) = desk.settings.opened(stored.target())?;
+            let stored_at = stored.target();
+            let is_in_files = !stored_at.is_in_bucket() && stored_at.spread_over().is_none();
+            let (target, servers) = desk.settings.opened(stored_at)?;
             let schema = stored.schema();
             let description = Description {
                 name: schema.name.clone(),
                 shape: schema.shape.clone(),
                 element: schema.element.clone(),
                 servers,
+                known: Known::of(is_in_files, &schema.disk),
             };
             let file = OpenFile {
                 target,

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
-use super::choose::{Choosing, Matter};
+use super::choose::{Choosing, Known, Matter};
 use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
@@ -203,7 +203,8 @@ impl ReadDirector {
                 holders: &holders,
                 disk: &|block_bytes| stored.disk_schema(block_bytes),
                 fits: &|_, _| Ok(()),
-                is_known: is_in_files && stored.schema().disk.writes_parts(),
+                known: Known::of(is_in_files, &stored.schema().disk),
+                lists: &[],
             },
         )?;
         let mut disk = stored.disk_schema(block_bytes)?;

@@ -11,6 +11,7 @@ use penstock_engine::{
     Error, Holders, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
 };
 use penstock_layout::{Assignment, DiskSchema};
+use penstock_predict::of_file;
 use serde::{Deserialize, Serialize};
 
 use super::forecast::Forecast;
@@ -66,16 +67,12 @@ pub const BACKGROUND_BYTES: u64 = 1 << 30;
 /// node.
 pub const CACHE_BYTES: u64 = 64 << 20;
 
-/// The variable of the environment that names the description of this machine.
-const MACHINE: &str = "PENSTOCK_MACHINE";
-
 impl SessionOptions {
     /// The options with the description of this machine: the one that is given, or else the one
     /// that the environment names. With one, and without a choice of a strategy, the model chooses.
     #[must_use]
     pub fn on_machine(self, given: Option<PathBuf>, choice: Option<Choice>) -> Self {
-        let named = || std::env::var_os(MACHINE).filter(|path| !path.is_empty());
-        let machine = given.or_else(|| named().map(PathBuf::from));
+        let machine = of_file::named(given);
         let usual = match machine {
             Some(_) => Choice::Auto,
             None => self.strategy,

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
-use super::choose::{Choosing, Matter};
+use super::choose::{Choosing, Known, Matter};
 use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
@@ -365,7 +365,8 @@ impl Director for WriteDirector {
                 holders: &holders,
                 disk: &disk,
                 fits: &|strategy, disk| check_write(strategy, array, &holders, disk),
-                is_known: !is_url(path) && !is_template(path) && schema.disk.writes_parts(),
+                known: Known::of(!is_url(path) && !is_template(path), &schema.disk),
+                lists: &[],
             },
         )?;
         let disk = whole_in_bucket(path, disk(block_bytes)?)?;

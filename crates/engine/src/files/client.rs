@@ -32,7 +32,7 @@ use crate::span;
 use crate::trace::Instrument;
 
 /// The most requests of one client under way at each server.
-const UNDER_WAY_MAX: usize = 2;
+pub const UNDER_WAY_MAX: usize = 2;
 
 /// A client of an open file.
 pub struct FileClient<'a, M: Machine> {
@@ -52,6 +52,66 @@ pub enum FilePart {
     Share(Share),
     /// A list, which must be of the array: [`Holding::file_bounds`].
     List(Arc<Holding>),
+}
+
+/// What one server is asked for in an access.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AskedBlocks {
+    /// The number of requests.
+    pub requests: u64,
+    /// The number of blocks.
+    pub blocks: u64,
+    /// The bytes of the elements that the client has of these blocks.
+    pub bytes: u64,
+    /// The bytes of the blocks.
+    pub block_bytes: u64,
+    /// The blocks of which the client has every byte, padding included, and their bytes.
+    pub whole: (u64, u64),
+}
+
+/// Says what each of so many servers is asked for when a client moves a part of a file by itself,
+/// in time in proportion to the blocks.
+pub fn asked_blocks(disk: &DiskSchema, servers: usize, part: &FilePart) -> Vec<AskedBlocks> {
+    let mut asked = vec![AskedBlocks::default(); servers];
+    let mut batches = vec![(0, 0); servers];
+    for OwnBlock { block, pieces } in part.own().blocks(disk) {
+        let server = disk.server_of(&block, servers);
+        let (of_server, (batch_blocks, batch_bytes)) = (&mut asked[server], &mut batches[server]);
+        let mut held = 0;
+        for (_, piece) in pieces {
+            let bytes = piece.elements() * disk.width();
+            if of_server.requests == 0 || is_full((*batch_blocks, *batch_bytes), bytes) {
+                of_server.requests += 1;
+                (*batch_blocks, *batch_bytes) = (0, 0);
+            }
+            *batch_blocks += 1;
+            *batch_bytes += bytes;
+            held += bytes;
+        }
+        of_server.blocks += 1;
+        of_server.bytes += held;
+        of_server.block_bytes += block.bytes;
+        if held == block.bytes {
+            of_server.whole.0 += 1;
+            of_server.whole.1 += held;
+        }
+    }
+    asked
+}
+
+/// Whether a request with so many blocks and bytes has no room for `more` bytes.
+fn is_full((blocks, bytes): (usize, u64), more: u64) -> bool {
+    bytes > 0 && (bytes + more > TRANSFER_BYTES_MAX || blocks == BLOCKS_MAX)
+}
+
+impl FilePart {
+    fn own(&self) -> OwnPart<'_> {
+        match self {
+            Self::Share(share) if share.elements() == 0 => OwnPart::Shares(Vec::new()),
+            Self::Share(share) => OwnPart::Shares(vec![(0, share.clone())]),
+            Self::List(list) => OwnPart::List(list),
+        }
+    }
 }
 
 /// The blocks of one request, and the pieces that the client has of them.
@@ -118,11 +178,10 @@ impl<'a, M: Machine> FileClient<'a, M> {
         part: &FilePart,
         memory: MemoryId,
     ) -> Result<()> {
-        let own = match part {
-            FilePart::Share(share) if share.elements() == 0 => return Ok(()),
-            FilePart::Share(share) => OwnPart::Shares(vec![(0, share.clone())]),
-            FilePart::List(list) => OwnPart::List(list),
-        };
+        let own = part.own();
+        if own.is_empty() {
+            return Ok(());
+        }
         let span = span!(parent: None, "access", kind = operation.name());
         let moving = self.transfer_all(operation, &own, memory).instrument(span);
         self.attendance.unless_broken(moving).await?
@@ -142,9 +201,7 @@ impl<'a, M: Machine> FileClient<'a, M> {
             for (_, piece) in pieces {
                 let batch = &mut batches[server];
                 let bytes = piece.elements() * self.disk.width();
-                let is_full =
-                    batch.bytes + bytes > TRANSFER_BYTES_MAX || batch.blocks.len() == BLOCKS_MAX;
-                if batch.bytes > 0 && is_full {
+                if is_full((batch.blocks.len(), batch.bytes), bytes) {
                     let full = std::mem::replace(batch, Batch::new(server));
                     under_way.push(self.ask(operation, own, memory, full));
                 }

@@ -8,6 +8,7 @@
 //! Server `s` is on host `s % hosts`. Where a volume's path has `{server}` in it, the disks of each
 //! server must be seen from that host.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use penstock_engine::encoding::{decode, encode};
@@ -112,7 +113,7 @@ pub fn join(
         program: opened.program,
         clients,
         nodes: job.hosts.len(),
-        is_on_one_host: job.hosts.iter().all(|host| *host == job.hosts[0]),
+        hosts: job.hosts.iter().collect::<BTreeSet<_>>().len(),
         serves_alone,
     };
     let fs = seat.start(&arguments.options, interrupt)?;

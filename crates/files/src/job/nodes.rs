@@ -13,7 +13,7 @@ use penstock_machines::{Node, Opener, Threads};
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
 use crate::caller::Homes;
-use crate::client::ClientState;
+use crate::client::{ClientState, Site};
 use crate::disk::{self, BlockOpener, ServerDisk};
 use crate::metrics::Meter;
 use crate::object::Identity;
@@ -52,8 +52,8 @@ pub struct Seat {
     pub clients: Arc<[NodeId]>,
     /// The number of nodes of the program.
     pub nodes: usize,
-    /// Whether all nodes are on one host.
-    pub is_on_one_host: bool,
+    /// The number of hosts that the nodes are on.
+    pub hosts: usize,
     /// Whether a thread may look after the servers while the program computes.
     pub serves_alone: bool,
 }
@@ -83,13 +83,17 @@ impl Seat {
             program,
             clients,
             nodes,
-            is_on_one_host,
+            hosts,
             serves_alone,
         } = self;
         let failure = Failure::default();
         let told = (program, clients.clone());
         let mut state = ClientState::new(shape.clone(), identity(), told, 0);
-        if is_on_one_host {
+        state.site = Some(Site {
+            hosts,
+            is_direct: options.is_direct,
+        });
+        if hosts == 1 {
             state.request_bytes_max = INSIDE_BYTES_HOST;
             state.answer_bytes_max = INSIDE_BYTES_HOST;
         }
@@ -212,7 +216,7 @@ pub fn embedded(
         program: u64::from(std::process::id()),
         clients: Arc::new([0]),
         nodes: 1,
-        is_on_one_host: true,
+        hosts: 1,
         serves_alone: true,
     };
     seat.start(options, interrupt)
