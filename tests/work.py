@@ -235,10 +235,16 @@ def exact(values: np.ndarray, is_mean: bool) -> Any:
 def reduce(s: ps.Session, case: Case, path: Path, whole: np.ndarray, chance: random.Random) -> None:
     """A random part is reduced over random dimensions, in every way."""
     array = case.array(case.target, s.rank)
+    field = None
     if whole.dtype.names is not None:
-        error = raises(ps.UnsupportedError, lambda: s.reduce(path, array, how="count"))
+        error = raises(ps.SchemaError, lambda: s.reduce(path, array, how="count"))
         assert "records" in str(error)
-        return
+        fields = numbers_of(whole.dtype, "", "")
+        if not fields:
+            return
+        field = chance.choice(fields)[0].removeprefix(".")
+        for name in field.split("."):
+            whole = whole[name]
     box = random_box(chance, case.shape) if chance.random() < 0.5 else None
     part = whole if box is None else whole[box]
     over = tuple(d for d in range(whole.ndim) if chance.random() < 0.6)
@@ -247,7 +253,7 @@ def reduce(s: ps.Session, case: Case, path: Path, whole: np.ndarray, chance: ran
         edges = bins if how == "histogram" else None
 
         def call(how: str = how, edges: list[float] | None = edges) -> np.ndarray:
-            return s.reduce(path, array, how=how, over=over, region=box, bins=edges)
+            return s.reduce(path, array, how=how, over=over, field=field, region=box, bins=edges)
 
         kept = [part.shape[d] for d in range(part.ndim) if d not in over]
         if whole.dtype.kind == "c" and how in ("min", "max", "histogram"):
