@@ -47,3 +47,27 @@ def test_errors_are_those_of_all_ranks(mpi, place, transport):
         counts = mpi.allgather(len(found.values))
         assert sum(counts) == 172 and max(counts) - min(counts) <= 1
         assert s.reduce(place / "run.zarr", array, how="sum") == whole.sum()
+
+
+@pytest.mark.parametrize("transport", ["shared", "messages"])
+def test_a_sample_splits_and_bounds_rule_out(mpi, place, transport):
+    """Splitters are the same on all ranks; a saved group has bounds from all servers."""
+    whole = np.random.default_rng(5).permutation(24_000).reshape(200, 120).astype("f4")
+    array = ps.Array("u", whole.shape, "f4", ps.Distribution("BLOCK,*", mpi.size))
+    own = array.with_disk(ps.Chunks((20, 30)))
+    with ps.Session(mpi, transport=transport, servers=min(mpi.size, 2), sync=False) as s:
+        rows = array.local_slices(s.rank)
+        s.write(place / "run.zarr", own, whole[rows])
+        found = s.read(place / "run.zarr", array, by="u", splitters="sampled")
+        ranks = np.searchsorted(found.splitters, whole.astype("f8"), side="right")
+        work.check(found, whole, ranks == s.rank)
+        assert len({splitters.tobytes() for splitters in mpi.allgather(found.splitters)}) == 1
+        smooth = np.arange(whole.size, dtype="f4").reshape(whole.shape)
+        group = ps.Group("g", [own], place / "g.zarr", bounds=True)
+        s.timestep(group, {"u": smooth[rows]})
+        saved = ps.Array("u", (1, *whole.shape), "f4", ps.Distribution("*,BLOCK,*", mpi.size))
+        few = s.select(place / "g.zarr", saved, where="u >= 23990")
+        mask = np.zeros(saved.shape, bool)
+        mask[saved.local_slices(s.rank)] = smooth[rows] >= 23990
+        work.check(few, smooth[None], mask)
+        assert few.report.blocks == 1
