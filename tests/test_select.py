@@ -535,7 +535,9 @@ def test_extremes_are_the_same_for_all_ranks_servers_and_chunks(place: Path) -> 
 def test_the_page(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What docs/select.md shows."""
     page = (Path(__file__).parent.parent / "docs" / "select.md").read_text()
-    program, of_records, of_bounds = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    program, of_records, of_bounds = re.findall(
+        r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE
+    )
     monkeypatch.chdir(place)
     names: dict[str, Any] = {"__name__": "page"}
     exec(compile(program, "docs/select.md", "exec"), names)
@@ -563,6 +565,7 @@ def test_the_page(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = names["selections"]
     assert sum(len(each.values) for each in found) == 3 * (names["t"] > 39).sum()
     assert found[0].report.blocks == 3
+
 
 def test_what_names_no_rank_or_field_is_refused(place: Path) -> None:
     """By all ranks, whatever is wrong with it."""

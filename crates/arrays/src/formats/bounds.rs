@@ -131,6 +131,10 @@ fn whole<T: Copy + Ord + Into<i128>, const WIDTH: usize>(
 }
 
 /// The least double that is not less than an integer of 64 bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "a double next to an integer of 64 bits is one of 128"
+)]
 fn not_less(number: i128) -> f64 {
     let near = number as f64;
     match (near as i128) < number {
