@@ -158,7 +158,7 @@ def test_bounds_are_kept_from_when_they_are_asked_for(place: Path) -> None:
         s.timestep(plain, {"u": np.full(4, -1, "i4")})
     assert found("u < 0") == [-1] * 4 and found("u > 25") == []
 
-    # A repair does not know of which timesteps they are.
+    # A repair does not know whose timesteps they are.
     (path / ".penstock/record/group.json").write_text("{")
     ps.repair(path)
     assert not (path / ".penstock/record/bounds").exists()
@@ -193,7 +193,7 @@ def test_gathered_groups_have_their_own_bounds(place: Path) -> None:
 
 
 def test_elements_that_nobody_writes_are_within_bounds(place: Path) -> None:
-    """A chunk of which ranks hold a part has the fill value elsewhere, and so have its bounds."""
+    """A chunk that ranks hold in part has the fill value elsewhere, and so have its bounds."""
     path = place / "run.zarr"
     memory = ps.Boxes((0, 0), (3, 8))
     u = ps.Array("u", (16, 8), "f8", memory, ps.Chunks((8, 8)), fill_value=-7.0)

@@ -139,3 +139,16 @@ def shown(value: object) -> str:
     """A small value as it is, any other by its type."""
     text = repr(value) if isinstance(value, (str, int, float, bool, type(None), tuple)) else ""
     return text if 0 < len(text) <= 80 else type_name(value)
+
+
+def is_write(operation: str) -> bool:
+    """Whether an operation is a write and not a read.
+
+    Raises
+    ------
+    SchemaError
+        When it is neither.
+    """
+    if operation not in ("write", "read"):
+        raise schema_error(f"{shown(operation)} is no operation: use 'write' or 'read'")
+    return operation == "write"

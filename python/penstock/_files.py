@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, overload
 import numpy as np
 
 from penstock import _core
-from penstock._errors import Error, schema_error
+from penstock._errors import Error, is_write, schema_error
 from penstock._mpi import library_of
 
 if TYPE_CHECKING:
@@ -1453,12 +1453,10 @@ class Subfile:
         Notes
         -----
         Not collective. The prediction is a formula's, for an access that has the servers to itself,
-        and of which nothing is in their caches.
+        and finds nothing in their caches.
         """
-        if operation not in ("read", "write"):
-            raise schema_error(f"{operation!r} is no operation: use 'read' or 'write'")
         named = None if machine is None else os.fspath(machine)
-        return self._view.explain(operation == "write", at, nbytes, named)
+        return self._view.explain(is_write(operation), at, nbytes, named)
 
     def prefetch(self, offset: int, nbytes: int) -> None:
         """Let the servers bring a part of the subfile into memory.

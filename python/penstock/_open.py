@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from penstock import _core
-from penstock._errors import schema_error
+from penstock._errors import is_write
 from penstock._lists import Elements, flat, list_argument, local_elements
 from penstock._local import Room, in_place, parts_of
 from penstock._records import as_packed, dtype_of
@@ -128,12 +128,10 @@ class OpenArray:
         Notes
         -----
         Not collective. The prediction is a formula's, for a request that has the servers to itself,
-        and of which nothing is in their caches.
+        and finds nothing in their caches.
         """
-        if operation not in ("write", "read"):
-            raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
-        is_write = operation == "write"
-        return self._session._session.explain_part(self._opened, is_write, self._part(region))
+        session = self._session._session
+        return session.explain_part(self._opened, is_write(operation), self._part(region))
 
     def _part(self, region: OneRegion) -> _core._Part:
         """The part, as the core has it."""

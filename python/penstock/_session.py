@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock import _core, _icechunk
-from penstock._errors import Error, schema_error, shown, type_name
+from penstock._errors import Error, is_write, schema_error, shown, type_name
 from penstock._group import Group, State
 from penstock._icechunk import Icechunk, IcechunkPath
 from penstock._json import attributes
@@ -735,10 +735,9 @@ class Session:
         -----
         Not collective.
         """
-        if operation not in ("write", "read"):
-            raise schema_error(f"'{operation}' is no operation: use 'write' or 'read'")
+        writes = is_write(operation)
         call = self._call(path, array, None, None, strategy)
-        return self._session.explain(call.path, call.spec, operation == "write", call.strategy)
+        return self._session.explain(call.path, call.spec, writes, call.strategy)
 
     def timestep(
         self, group: Group, values: Mapping[str, Local], *, time: float | None = None

@@ -41,7 +41,7 @@
 //! | `promotion` | the type of what two types make |
 //! | `typing` | the tree becomes operations on columns |
 //! | `column` | columns of values, and what is done with them |
-//! | `outlook` | what may come of elements of which only bounds are known |
+//! | `outlook` | what may come of elements when only their bounds are known |
 //!
 //! Costs: a tree of at most some thousand operations, each of which passes once over a column. A
 //! caller who takes columns of a few thousand elements keeps them in the processor's caches.
@@ -99,7 +99,7 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// The scope of an array with so many dimensions, of which some may have names.
+    /// The scope of an array with `dims` dimensions, some with names.
     pub(crate) fn new(
         name: &str,
         element: &ElementType,

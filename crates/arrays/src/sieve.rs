@@ -50,7 +50,7 @@ pub(crate) struct SieveOrder {
     pub(crate) shape: Vec<u64>,
     /// The names of the dimensions.
     pub(crate) dims: Option<Vec<String>>,
-    /// The objects of which nothing can be let through, as ranges of their numbers, ascending.
+    /// The objects that have nothing to let through, as ranges of their numbers, ascending.
     pub(crate) ruled_out: Vec<Range<u64>>,
     pub(crate) work: Work,
 }

@@ -35,6 +35,22 @@ impl Bounds {
         has_nan: false,
     };
 
+    /// The bounds of one number, or of what is none.
+    #[must_use]
+    pub fn of_one(number: f64) -> Self {
+        match number.is_nan() {
+            true => Self {
+                has_nan: true,
+                ..Self::NONE
+            },
+            false => Self {
+                low: number,
+                high: number,
+                has_nan: false,
+            },
+        }
+    }
+
     /// The bounds of the elements of both.
     #[must_use]
     pub fn and(self, other: Self) -> Self {

@@ -89,19 +89,13 @@ impl AccessPlan {
         predict_access(&machine, &access).map(Some)
     }
 
-    /// What a server does, as the model has it. Blocks that are changed in part are read before.
+    /// What a server does, as the model has it.
     fn of_server(&self, share: &ServerShare) -> ServerAccess {
-        let (brought_in, filled) = match self.operation {
-            Operation::Read => (share.blocks, 0),
-            Operation::Write => (share.blocks - share.whole, share.whole),
-        };
+        let with_bytes = |blocks| (blocks, blocks * self.block_bytes);
+        let (all, whole) = (with_bytes(share.blocks), with_bytes(share.whole));
         ServerAccess {
-            requests: 1,
-            blocks: share.blocks,
-            bytes: share.bytes,
-            read: (brought_in, brought_in * self.block_bytes),
-            filled: (filled, filled * self.block_bytes),
             is_inside: share.is_inside,
+            ..ServerAccess::new(self.operation, 1, share.bytes, all, whole)
         }
     }
 }

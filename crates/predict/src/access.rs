@@ -59,6 +59,32 @@ pub struct ServerAccess {
     pub is_inside: bool,
 }
 
+impl ServerAccess {
+    /// What a server does in an access whose elements come in messages. `all` are the blocks
+    /// that it touches, `whole` those that it covers, each with their bytes; `bytes` are its own. A
+    /// write reads the blocks that it changes in part.
+    pub fn new(
+        operation: Operation,
+        requests: u64,
+        bytes: u64,
+        all: (u64, u64),
+        whole: (u64, u64),
+    ) -> Self {
+        let (read, filled) = match operation {
+            Operation::Read => (all, (0, 0)),
+            Operation::Write => ((all.0 - whole.0, all.1 - whole.1), whole),
+        };
+        Self {
+            requests,
+            blocks: all.0,
+            bytes,
+            read,
+            filled,
+            is_inside: true,
+        }
+    }
+}
+
 /// Predicts an access.
 ///
 /// # Errors
@@ -189,7 +215,7 @@ fn as_pair((blocks, bytes): (u64, u64)) -> (f64, f64) {
     (blocks as f64, bytes as f64)
 }
 
-/// The seconds of copies of so many portions with so many bytes.
+/// The seconds of copies of portions that have these bytes together.
 fn copies(machine: &Preset, (portions, bytes): (f64, f64)) -> f64 {
     let (portion_us, ns_per_byte) = match &machine.host {
         Some(host) => (host.copy_us, host.copy_ns_per_byte),

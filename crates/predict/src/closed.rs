@@ -672,7 +672,7 @@ impl Model<'_> {
     }
 }
 
-/// The rate at which one node takes in bytes, if nodes are on so many hosts.
+/// The rate at which one node takes in bytes, if nodes are on `hosts` hosts.
 pub(crate) fn port_bytes_per_second(machine: &Preset, hosts: usize) -> f64 {
     let between = match &machine.network {
         NetworkKind::Torus(torus) => torus.bytes_per_second,
@@ -684,7 +684,7 @@ pub(crate) fn port_bytes_per_second(machine: &Preset, hosts: usize) -> f64 {
     }
 }
 
-/// The latency of a message, if nodes are on so many hosts.
+/// The latency of a message, if nodes are on `hosts` hosts.
 pub(crate) fn latency_us(machine: &Preset, hosts: usize) -> f64 {
     if let Some(host) = machine.host.as_ref().filter(|_| hosts == 1) {
         return host.message_latency_us;
@@ -704,7 +704,7 @@ pub(crate) fn latency_us(machine: &Preset, hosts: usize) -> f64 {
     }
 }
 
-/// The factor by which crowding makes work longer, if threads work for so many seconds: the mean
+/// The factor by which crowding makes work longer, if threads work for these seconds: the mean
 /// number of processors that work and the time depend on each other.
 pub(crate) fn slowness(machine: &Preset, working: &[f64]) -> f64 {
     let Some(host) = &machine.host else {
@@ -732,8 +732,8 @@ struct Exchange {
 }
 
 impl Thread {
-    /// A thread that has a disk read or write blocks, through one buffer; so many threads share the
-    /// device.
+    /// A thread that has a disk read or write blocks, through one buffer; `sharing` threads share
+    /// the device.
     pub(crate) fn on_disk(
         machine: &Preset,
         is_read: bool,
@@ -794,7 +794,7 @@ impl Thread {
         (self.on_processor() + self.device + self.network + self.latency) / self.blocks.max(1.0)
     }
 
-    /// The seconds of all blocks, with work on processors that is so many times as long.
+    /// The seconds of all blocks, with work on processors that is longer by this factor.
     pub(crate) fn seconds(&self, slowness: f64) -> f64 {
         if self.blocks <= 0.0 {
             return 0.0;

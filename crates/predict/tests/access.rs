@@ -11,7 +11,7 @@ fn machine() -> Preset {
     Preset::from_toml(include_str!("host.toml"), "host.toml").unwrap()
 }
 
-/// A read of so many blocks of 1 MiB from each server, one request a block.
+/// A read of `blocks` blocks of 1 MiB from each server, one request a block.
 fn read(servers: usize, blocks: u64) -> Access {
     let each = ServerAccess {
         requests: blocks,

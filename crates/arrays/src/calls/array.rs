@@ -13,7 +13,7 @@ use penstock_machines::ClientMemory;
 use serde::{Deserialize, Serialize};
 
 use super::ask::{ArrayAsk, MemoryAsk, Thinning};
-use super::list::RankList;
+use super::list::{RankList, elements_of};
 use crate::json::as_text;
 use crate::schema::{of_layout, part_extents};
 use crate::{ArraySchema, ElementType, Format, Storage, StoredArray, groups, json};
@@ -181,11 +181,7 @@ impl ArrayCall {
     /// When the array has more elements than can be counted.
     pub(super) fn sample(&self, runs: u64, run: u64) -> Result<Self> {
         let shape = &self.schema.shape;
-        let elements = shape.iter().try_fold(1u64, |all, &n| all.checked_mul(n));
-        let elements = elements.map(u128::from).ok_or_else(|| {
-            let cause = format!("an array of shape {shape:?} has too many elements");
-            Error::new(Kind::Schema, "drawing a sample", cause)
-        })?;
+        let elements = u128::from(elements_of(shape));
         let start = |nth: u64| exact::<u64>(u128::from(nth) * elements / u128::from(runs));
         let offsets: Vec<u64> = (0..runs).map(start).collect();
         let lengths = (0..runs).map(|nth| (start(nth + 1) - start(nth)).min(run));

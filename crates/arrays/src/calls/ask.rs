@@ -3,7 +3,6 @@
 //! Ranks agree if their asks are equal. English is made of asks only where they are not: the kind
 //! of call if ranks make different calls, and otherwise the terms in which two asks differ.
 
-use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -234,7 +233,7 @@ pub struct GroupAsk {
     /// The number of timesteps in a chunk.
     pub time_chunk: Option<u64>,
     /// The names of the arrays for which the bounds of chunks are kept.
-    pub bounded: BTreeSet<String>,
+    pub bounded: Vec<String>,
     /// The names of the coordinates; their values are not compared.
     pub coordinates: Vec<String>,
     /// The attributes, as JSON.
@@ -460,17 +459,13 @@ impl GroupAsk {
             .with("path", self.path.words())
             .with("checkpoints kept", self.keep)
             .with("timesteps a chunk", or(self.time_chunk, "any"))
-            .with("arrays with bounds", joined(&self.bounded))
+            .with("arrays with bounds", self.bounded.join(", "))
             .with("coordinates", self.coordinates.join(", "))
             .with("attributes", &self.attributes)
             .with("attributes of time", &self.time_attributes);
         let arrays = self.arrays.iter();
         arrays.fold(terms, |terms, array| array.add_to(terms))
     }
-}
-
-fn joined(names: &BTreeSet<String>) -> String {
-    names.iter().cloned().collect::<Vec<_>>().join(", ")
 }
 
 fn add_options(options: &Options, terms: Terms) -> Terms {

@@ -105,6 +105,16 @@ impl Matter<'_> {
         (self.fits)(&way.strategy, &disk)?;
         settings.request(self.operation, way, self.holders.clone(), disk, None)
     }
+
+    /// What the model is asked about the call, carried out as this request.
+    fn question<'q>(&'q self, settings: &Settings, request: &'q Request) -> Question<'q> {
+        Question {
+            requests: std::slice::from_ref(request),
+            lists: self.lists,
+            clients: settings.clients,
+            hosts: settings.hosts(),
+        }
+    }
 }
 
 /// The choice of a way.
@@ -351,12 +361,7 @@ fn weighed(settings: &Settings, matter: &Matter<'_>, machine: &Preset) -> Result
         if !seen.insert(encode(&request)?) {
             continue; // another number of servers or bytes comes to the same
         }
-        let question = Question {
-            requests: std::slice::from_ref(&request),
-            lists: matter.lists,
-            clients: settings.clients,
-            hosts: settings.hosts(),
-        };
+        let question = matter.question(settings, &request);
         let predicted = predict_by(machine, &question, Some(By::ClosedForm))?;
         ways.push(Weighed {
             way,

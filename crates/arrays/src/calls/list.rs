@@ -217,6 +217,6 @@ fn turns_of(shape: &[u64], every: &[u64], share: &Share) -> Vec<Turns> {
 }
 
 /// The number of elements of an array.
-fn elements_of(shape: &[u64]) -> u64 {
+pub(super) fn elements_of(shape: &[u64]) -> u64 {
     shape.iter().fold(1, |all: u64, &n| all.saturating_mul(n))
 }

@@ -384,9 +384,8 @@ impl Errand for OpenErrand {
             let right = self.is_writable.then(|| stored.updatable(&self.path));
             let right = right.transpose()?;
             let disk = stored.disk_schema(desk.settings.options.block_bytes)?;
-            let stored_at = stored.target();
-            let is_in_files = !stored_at.is_in_bucket() && stored_at.spread_over().is_none();
-            let (target, servers) = desk.settings.opened(stored_at)?;
+            let is_in_files = stored.target().is_in_files();
+            let (target, servers) = desk.settings.opened(stored.target())?;
             let schema = stored.schema();
             let description = Description {
                 name: schema.name.clone(),

@@ -194,7 +194,7 @@ impl ReadDirector {
         let stored = array.open_stored(path);
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
         let mut target = stored.target().clone();
-        let is_in_files = !target.is_in_bucket() && target.spread_over().is_none();
+        let is_in_files = target.is_in_files();
         let (way, block_bytes) = choosing.choose(
             settings,
             &Matter {

@@ -63,7 +63,7 @@ impl GroupCall {
             name: self.name.clone(),
             path: self.path.as_path().into(),
             keep: self.keep,
-            bounded: self.bounded.clone(),
+            bounded: self.bounded.iter().cloned().collect(),
             time_chunk: self.time_chunk,
             coordinates: coordinates.map(|known| known.name.clone()).collect(),
             attributes: attributes(&self.attributes),

@@ -71,7 +71,7 @@ impl Storage {
 }
 
 /// Rounds to half precision.
-fn halved(value: f32) -> f32 {
+pub(super) fn halved(value: f32) -> f32 {
     f16::from_f32(value).to_f32()
 }
 

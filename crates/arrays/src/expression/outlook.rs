@@ -1,15 +1,14 @@
-//! What an expression may come to over many elements of which only bounds and places are known.
+//! What an expression may come to over many elements, when only their bounds and places are known.
 //!
 //! The tree is computed once, with bounds in the place of columns. A result is never narrower than
 //! what the elements come to: rounding keeps the order of numbers, so the bounds of a sum are the
 //! rounded sums of bounds. Where types wrap around, and of operations that no case here knows,
 //! anything may come out.
 
-use half::f16;
 use penstock_engine::Bounds;
 use penstock_layout::Region;
 
-use super::column::{Column, Storage};
+use super::column::{Column, Storage, halved};
 use super::syntax::{Arithmetic, Comparison};
 use super::{Condition, Expression, Operation};
 use crate::dtype::NumberType;
@@ -171,42 +170,22 @@ fn integers(low: f64, high: f64) -> Outlook {
 }
 
 fn constant(column: &Column) -> Outlook {
-    let float = |number: f64| {
-        let bounds = match number.is_nan() {
-            true => Bounds {
-                has_nan: true,
-                ..Bounds::NONE
-            },
-            false => Bounds {
-                low: number,
-                high: number,
-                has_nan: false,
-            },
-        };
-        Outlook::Numbers {
-            bounds,
-            is_float: true,
-        }
+    if let Column::C8(_) | Column::C16(_) = column {
+        return Outlook::Anything;
+    }
+    let [number] = column.as_doubles()[..] else {
+        return Outlook::Anything;
     };
     match column {
-        Column::Bool(truths) => match truths[..] {
-            [truth] => Outlook::Truths(Truths {
-                has_true: truth,
-                has_false: !truth,
-            }),
-            _ => Outlook::Anything,
+        Column::Bool(_) => Outlook::Truths(Truths {
+            has_true: number != 0.0,
+            has_false: number == 0.0,
+        }),
+        Column::F4(_) | Column::F8(_) => Outlook::Numbers {
+            bounds: Bounds::of_one(number),
+            is_float: true,
         },
-        Column::F4(numbers) => numbers
-            .first()
-            .map_or(Outlook::Anything, |number| float(f64::from(*number))),
-        Column::F8(numbers) => numbers
-            .first()
-            .map_or(Outlook::Anything, |number| float(*number)),
-        Column::C8(_) | Column::C16(_) => Outlook::Anything,
-        whole => match whole.as_wide()[..] {
-            [number] => integers(number as f64, number as f64),
-            _ => Outlook::Anything,
-        },
+        _ => integers(number, number),
     }
 }
 
@@ -260,11 +239,7 @@ fn cast(to: Storage, of: Outlook) -> Outlook {
 /// Truths as 0 and 1.
 fn numbers_of(truths: Truths) -> Bounds {
     let bounds = |is, number: f64| match is {
-        true => Bounds {
-            low: number,
-            high: number,
-            has_nan: false,
-        },
+        true => Bounds::of_one(number),
         false => Bounds::NONE,
     };
     bounds(truths.has_false, 0.0).and(bounds(truths.has_true, 1.0))
@@ -277,7 +252,7 @@ fn numbers_of(truths: Truths) -> Bounds {
 )]
 fn rounded(number: NumberType, bounds: Bounds) -> Bounds {
     let round = |of: f64| match number {
-        NumberType::F2 => f16::from_f32(of as f32).to_f64(),
+        NumberType::F2 => f64::from(halved(of as f32)),
         NumberType::F4 => f64::from(of as f32),
         _ => of,
     };
@@ -390,6 +365,8 @@ fn compared(op: Comparison, left: Outlook, right: Outlook) -> Truths {
 
 #[cfg(test)]
 mod tests {
+    use half::f16;
+
     use super::super::tests::{Chance, scope};
     use super::super::{Elements, Scope};
     use super::*;

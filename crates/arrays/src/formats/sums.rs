@@ -124,8 +124,8 @@ fn repeated(element: &[u8], bytes: u64) -> u32 {
     sum
 }
 
-/// Makes the digests of the objects that are written: their sums, and their bounds if it is told
-/// of which numbers they are.
+/// Makes the digests of the objects that are written: their sums, and their bounds if it knows
+/// the type of the elements.
 pub(crate) struct DigestMedium {
     medium: Arc<dyn Medium>,
     schema: DiskSchema,

@@ -85,7 +85,7 @@ fn of_timesteps(group: &Path, record: &Record, name: &str, disk: &DiskSchema) ->
             }
         }
     }
-    // No timestep has an object of which nothing was said.
+    // No timestep has the objects that nothing was said about.
     let is_said = |bounds: &Bounds| *bounds != Bounds::NONE;
     Ok(all
         .into_iter()

@@ -163,7 +163,7 @@ pub(crate) struct SampledKey {
 }
 
 impl SampledKey {
-    /// The value of an expression, by which elements go to so many ranks.
+    /// The value of an expression, by which elements go to `ranks` ranks.
     ///
     /// # Errors
     /// [`Kind::Schema`] for an expression that makes no sense, or has no splitters.

@@ -65,11 +65,11 @@ pub struct AskedBlocks {
     pub bytes: u64,
     /// The bytes of the blocks.
     pub block_bytes: u64,
-    /// The blocks of which the client has every byte, padding included, and their bytes.
+    /// The blocks whose every byte the client has, padding included, and their bytes.
     pub whole: (u64, u64),
 }
 
-/// Says what each of so many servers is asked for when a client moves a part of a file by itself,
+/// Says what each of `servers` servers is asked for when a client moves a part of a file by itself,
 /// in time in proportion to the blocks.
 pub fn asked_blocks(disk: &DiskSchema, servers: usize, part: &FilePart) -> Vec<AskedBlocks> {
     let mut asked = vec![AskedBlocks::default(); servers];
@@ -99,7 +99,7 @@ pub fn asked_blocks(disk: &DiskSchema, servers: usize, part: &FilePart) -> Vec<A
     asked
 }
 
-/// Whether a request with so many blocks and bytes has no room for `more` bytes.
+/// Whether a request that has these blocks and bytes has no room for `more` bytes.
 fn is_full((blocks, bytes): (usize, u64), more: u64) -> bool {
     bytes > 0 && (bytes + more > TRANSFER_BYTES_MAX || blocks == BLOCKS_MAX)
 }

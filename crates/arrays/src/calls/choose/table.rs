@@ -5,7 +5,7 @@
 //! so that the table says in words what the choice has seen.
 
 use penstock_engine::Result;
-use penstock_predict::{Question, predict};
+use penstock_predict::predict;
 use penstock_sim::preset::Preset;
 
 use super::{Chooser, Chosen, Known, MUCH_FASTER, Matter, Weighed, usual_correction, weighed};
@@ -115,13 +115,7 @@ fn shown(
     weighed: &Weighed,
 ) -> Result<Forecast> {
     let request = matter.request(settings, weighed.way, weighed.block_bytes)?;
-    let question = Question {
-        requests: std::slice::from_ref(&request),
-        lists: matter.lists,
-        clients: settings.clients,
-        hosts: settings.hosts(),
-    };
-    let predicted = predict(machine, &question)?;
+    let predicted = predict(machine, &matter.question(settings, &request))?;
     let way = (weighed.way.strategy, weighed.block_bytes);
     Ok(Forecast::of(&predicted, way, matter.known.remark()))
 }

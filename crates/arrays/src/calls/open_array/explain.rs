@@ -47,23 +47,9 @@ impl Session {
         let Some(machine) = machine.filter(|_| is_known) else {
             return Ok(None);
         };
-        let of_server = |asked: &AskedBlocks| ServerAccess {
-            requests: asked.requests,
-            blocks: asked.blocks,
-            bytes: asked.bytes,
-            // Blocks that are changed in part are read before.
-            read: match operation {
-                Operation::Read => (asked.blocks, asked.block_bytes),
-                Operation::Write => (
-                    asked.blocks - asked.whole.0,
-                    asked.block_bytes - asked.whole.1,
-                ),
-            },
-            filled: match operation {
-                Operation::Read => (0, 0),
-                Operation::Write => asked.whole,
-            },
-            is_inside: true,
+        let of_server = |asked: &AskedBlocks| {
+            let all = (asked.blocks, asked.block_bytes);
+            ServerAccess::new(operation, asked.requests, asked.bytes, all, asked.whole)
         };
         let access = Access {
             operation,
