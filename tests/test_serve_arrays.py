@@ -134,14 +134,45 @@ def test_work_at_servers_that_stand(place: Path, ranks: int) -> None:
         session.write("u.zarr", u, own(session, u, values()))
         with pytest.raises(ps.SchemaError, match="column 4"):
             session.select("u.zarr", u, where="u >")
-        with pytest.raises(ps.UnsupportedError, match="do not reach each other"):
-            session.select("u.zarr", u, where="u > 0", balanced=True)
         with pytest.raises(ps.ReadOnlyError):
             session.reduce("../u.zarr", u, how="sum")
         assert session.reduce("u.zarr", u, how="sum") == values().sum()
 
     with served(place, 2) as server:
         ps.run(main, ranks, servers=server.url, block_bytes=256)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 7])
+def test_elements_are_dealt_out_evenly_that_lie_anywhere(place: Path, ranks: int) -> None:
+    """Servers count first: elements that lie together, fewer than ranks, none, and all."""
+    whole = values((60, 250))
+
+    def main(session: ps.Session) -> None:
+        u = ps.Array("u", whole.shape, "f8", ps.Distribution("BLOCK,*", ranks), ps.Chunks((7, 90)))
+        rows, rank = -(-60 // ranks), session.rank or 0
+        session.write("u.zarr", u, whole[rank * rows : (rank + 1) * rows].copy())
+        flat = np.arange(whole.size).reshape(whole.shape)
+        for where, mask in [
+            ("i0 == 31 and i1 > 3 and i1 < 100", (flat > 31 * 250 + 3) & (flat < 31 * 250 + 100)),
+            ("i0 == 0 and i1 == 0 or i0 == 59 and i1 > 247", (flat == 0) | (flat > 14997)),
+            ("i0 < 0", flat < 0),
+            ("True", flat >= 0),
+            ("i0 % 3 == 0 and i1 % 7 == 0", (flat // 250 % 3 == 0) & (flat % 250 % 7 == 0)),
+        ]:
+            numbers = np.flatnonzero(mask)
+            start, end = (len(numbers) * r // ranks for r in (rank, rank + 1))
+            found = session.select("u.zarr", u, where=where, balanced=True)
+            expected = np.stack(np.unravel_index(numbers[start:end], whole.shape), axis=-1)
+            np.testing.assert_array_equal(found.indices, expected)
+            np.testing.assert_array_equal(found.values, whole.flat[numbers[start:end]])
+            # Beside its own, a rank gets counts, and the few elements of its first and last part.
+            most = 12 * len(numbers) + ranks * (6 * len(numbers) + 100)
+            assert 8 * len(numbers) <= found.report.bytes <= most, found.report
+            if where == "True":
+                assert found.report.disk_bytes >= 2 * whole.nbytes
+
+    with served(place, 3) as server:
+        ps.run(main, ranks, servers=server.url, block_bytes=4096)
 
 
 def test_lists_regions_and_boxes(place: Path) -> None:

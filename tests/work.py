@@ -141,13 +141,6 @@ def select(s: ps.Session, case: Case, path: Path, whole: np.ndarray, chance: ran
     everywhere = np.zeros(case.shape, bool)
     for rank in range(s.size):
         everywhere |= held(case, rank)
-    if isinstance(s.options.servers, str):
-        deal_by_value(s, path, array, whole, (mine, true & everywhere), chance)
-        error = raises(
-            ps.UnsupportedError, lambda: s.select(path, array, where=mine, balanced=True)
-        )
-        assert "reach each other" in str(error)
-        return
     deal_by_value(s, path, array, whole, (mine, true & everywhere), chance)
     dealt = s.select(path, array, where=mine, balanced=True)
     numbers = np.flatnonzero(true & everywhere)

@@ -389,7 +389,7 @@ class Session:
         balanced : bool
             Whether the elements are dealt out evenly over the ranks, in row-major order, and not to
             their holders: the numbers of any two ranks differ by one at most. The same on all
-            ranks.
+            ranks. Servers that stand read twice for it.
         region : slice, int, tuple of these, Boxes, list of such, Runs or Strided, optional
             This rank's part of the array, in place of the memory schema, as of `read`. Of several
             ranks' regions an element that is dealt out is in one.
@@ -403,8 +403,8 @@ class Session:
         ------
         Error
             Of the kind that fits; the same on all ranks. `SchemaError` for a condition that makes
-            no sense: it names the column; for splitters and fields that make none.
-            `UnsupportedError` where elements are to be dealt out evenly and servers stand.
+            no sense: it names the column; for splitters and fields that make none. `BusyError`
+            when servers that stand deal out evenly, and elements came or went meanwhile.
 
         Notes
         -----

@@ -8,11 +8,13 @@
 //! |---|---|
 //! | `select` | elements that satisfy a condition, with their places |
 //! | `recipients` | to whom they go: who holds them, all evenly, or by a value |
+//! | `count` | how many elements each part of the array has to select, for an even deal in two turns |
 //! | `reduce` | reductions: cells, and the folds of servers in them |
 //! | `folds`, `sum`, `native` | what the elements of a cell come to; exact sums; elements as numbers |
 //! | `runs` | the elements that ranks have of a block, in the order of the array |
 //! | `numbers` | numbers on their way |
 
+mod count;
 mod folds;
 mod native;
 mod numbers;
@@ -25,6 +27,7 @@ mod sum;
 mod tests;
 
 use std::ops::Range;
+use std::sync::Mutex;
 
 use penstock_engine::Result;
 use penstock_engine::encoding::{decode, encode};
@@ -33,9 +36,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::ElementType;
 use crate::expression::{Condition, Scope};
-use recipients::Deal;
+use count::CountSieve;
+pub(crate) use count::{CountCatch, parts_for};
 pub use recipients::Recipients;
 pub(crate) use recipients::SampledKey;
+use recipients::{Deal, EqualParts};
 pub(crate) use reduce::ReduceCatch;
 pub use reduce::{How, Reduction};
 use select::SelectSieve;
@@ -69,6 +74,22 @@ pub(crate) enum Work {
     },
     /// Delivers folds of elements to all ranks.
     Reduce(Reduction),
+    /// Delivers to all ranks how many elements satisfy a condition, in each part of the array.
+    Count {
+        condition: String,
+        /// The number of parts, which are equal.
+        parts: usize,
+    },
+}
+
+impl Work {
+    /// The condition on elements that are looked at.
+    pub(crate) fn condition(&self) -> Option<&str> {
+        match self {
+            Self::Select { condition, .. } | Self::Count { condition, .. } => Some(condition),
+            Self::Reduce(_) => None,
+        }
+    }
 }
 
 impl SieveOrder {
@@ -104,19 +125,33 @@ impl SieveOrder {
     /// As [`SieveOrder::check`].
     fn sieve(self) -> Result<Box<dyn BlockSieve>> {
         let scope = self.scope();
+        let selecting = |condition: &str, fields: Option<&[String]>, deal| {
+            Ok(SelectSieve {
+                condition: Condition::read(condition, &scope)?,
+                fields: Fields::of(&self.element, fields)?,
+                deal,
+                ruled_out: self.ruled_out,
+                shape: self.shape.clone(),
+            })
+        };
         match self.work {
             Work::Select {
                 condition,
                 fields,
                 recipients,
                 ranks,
-            } => Ok(Box::new(SelectSieve {
-                condition: Condition::read(&condition, &scope)?,
-                fields: Fields::of(&self.element, fields.as_deref())?,
-                deal: Deal::new(&recipients, (&self.shape, ranks), &scope)?,
-                ruled_out: self.ruled_out,
-                shape: self.shape,
-            })),
+            } => {
+                let deal = Deal::new(&recipients, (&self.shape, ranks), &scope)?;
+                let sieve = selecting(&condition, fields.as_deref(), deal)?;
+                Ok(Box::new(sieve))
+            }
+            Work::Count { condition, parts } => {
+                let parts = Deal::Evenly(EqualParts::new(&self.shape, parts)?);
+                Ok(Box::new(CountSieve {
+                    selecting: selecting(&condition, None, Some(parts))?,
+                    counts: Mutex::default(),
+                }))
+            }
             Work::Reduce(reduction) => reduction.sieve(&self.shape, &self.element),
         }
     }

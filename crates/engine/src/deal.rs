@@ -55,11 +55,17 @@ impl Counts {
     }
 
     fn due(&self, rank: usize) -> Range<u64> {
-        let (all, ranks) = (self.0[self.ranks()], self.ranks() as u64);
-        // Without a product that could overflow.
-        let end = |rank: u64| all / ranks * rank + all % ranks * rank / ranks;
-        end(rank as u64)..end(rank as u64 + 1)
+        equal_part(self.0[self.ranks()], self.ranks(), rank)
     }
+}
+
+/// The numbers of the things that a rank has, of things that ranks have evenly in their order: rank
+/// `r` of `p` has `r n / p .. (r + 1) n / p`, rounded down, of `n`.
+pub fn equal_part(all: u64, ranks: usize, rank: usize) -> Range<u64> {
+    let (ranks, rank) = (ranks as u64, rank as u64);
+    // Without a product that could overflow.
+    let end = |rank: u64| all / ranks * rank + all % ranks * rank / ranks;
+    end(rank)..end(rank + 1)
 }
 
 fn common(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {

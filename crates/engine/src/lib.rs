@@ -69,6 +69,7 @@ pub mod version;
 pub use address::{CallId, MemoryId, PartyId, Port};
 pub use call::Call;
 pub use collective::{Ask, Decision, Director, Proposal, RankPart, RankParts, Verdict};
+pub use deal::equal_part;
 pub use error::{Error, Kind, Result, Who};
 pub use files::{AskedBlocks, FileClient, FileId, FilePart, Order, UNDER_WAY_MAX, asked_blocks};
 pub use holders::Holders;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock_engine::{Operation, Result};
+use penstock_engine::{Catch, Operation, Result, Traffic};
 
 use super::array::ArrayCall;
 use super::ask::Ask;
@@ -13,7 +13,7 @@ use super::settings::Report;
 use super::sifted::SiftErrand;
 use crate::ElementType;
 use crate::expression::Scope;
-use crate::sieve::{Fields, Recipients, SampledKey, SelectCatch, Work};
+use crate::sieve::{CountCatch, Fields, Recipients, SampledKey, SelectCatch, Work, parts_for};
 
 /// The runs of a sample, and the elements of each: where runs lie, chance has less to say than
 /// their number. A run is at most a block for servers to read.
@@ -53,10 +53,13 @@ impl Session {
     /// each goes to one rank. Dealt out evenly, the numbers of any two ranks differ by one at most.
     /// A rank's memory is not touched.
     ///
+    /// Clients of servers that stand do not reach each other: then the servers count first, and an
+    /// even deal reads twice.
+    ///
     /// # Errors
     /// The same on all ranks: as [`Session::read`]; [`penstock_engine::Kind::Schema`] for a
-    /// condition that makes no sense, with the column;
-    /// [`penstock_engine::Kind::Unsupported`] when elements are to be dealt out and servers stand.
+    /// condition that makes no sense, with the column; [`penstock_engine::Kind::Busy`] when
+    /// elements that satisfy it came or went after they were counted.
     ///
     /// # Collective
     /// Over all clients.
@@ -84,15 +87,43 @@ impl Session {
             fields: fields.clone(),
             recipients: recipients.clone(),
         };
+        let (ranks, servers) = (self.clients(), self.servers());
+        let sift = |work: Work, catch: Arc<dyn Catch>| {
+            let errand = SiftErrand::new(path.to_path_buf(), array.clone(), work);
+            self.sift(ask.clone(), array, Direction::of(errand), catch)
+        };
+        let mut catch = SelectCatch::new(shape, &wanted.element, servers);
+        let (mut recipients, mut counted) = (recipients, None);
+        if recipients == Recipients::Evenly && self.party().stands {
+            let parts = parts_for(ranks);
+            let work = Work::Count {
+                condition: condition.clone(),
+                parts,
+            };
+            let counts = Arc::new(CountCatch::new(shape, parts, servers));
+            counted = Some(sift(work, counts.clone())?);
+            let mut dues = counts.counts()?.dues(ranks);
+            recipients = Recipients::Ranges(dues.iter().map(|due| due.places.clone()).collect());
+            if let Some(rank) = self.rank() {
+                catch = catch.with_due(dues.swap_remove(rank));
+            }
+        }
         let work = Work::Select {
             condition,
             fields,
             recipients,
-            ranks: self.clients(),
+            ranks,
         };
-        let catch = Arc::new(SelectCatch::new(shape, &wanted.element, self.servers()));
-        let errand = SiftErrand::new(path.to_path_buf(), array.clone(), work);
-        let report = self.sift(ask, array, Direction::of(errand), catch.clone())?;
+        let catch = Arc::new(catch);
+        let mut report = sift(work, catch.clone())?;
+        if let Some(counted) = counted {
+            report.bytes += counted.bytes;
+            report.seconds += counted.seconds;
+            report.moved = Traffic {
+                buffer_bytes: report.moved.buffer_bytes,
+                ..report.moved.and(&counted.moved)
+            };
+        }
         let selected = catch.take_result()?;
         Ok(SelectedElements {
             indices: selected.indices(shape),

@@ -41,7 +41,7 @@ impl SiftErrand {
 impl Errand for SiftErrand {
     fn topic(&self) -> Topic {
         match self.work {
-            Work::Select { .. } => Topic::Select,
+            Work::Select { .. } | Work::Count { .. } => Topic::Select,
             Work::Reduce(_) => Topic::Reduce,
         }
     }
@@ -84,7 +84,7 @@ impl SiftDirector {
             work: work.clone(),
         };
         order.check()?;
-        if let Work::Select { condition, .. } = work {
+        if let Some(condition) = work.condition() {
             let condition = Condition::read(condition, &order.scope())?;
             order.ruled_out = ruled_out(&condition, stored, disk)?;
         }
@@ -133,7 +133,9 @@ impl Director for SiftDirector {
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
         let clients = self.settings.clients;
         let holders = match work {
-            Work::Select { .. } => array.holders(Operation::Read, boxes_of(&parts, 0), clients)?,
+            Work::Select { .. } | Work::Count { .. } => {
+                array.holders(Operation::Read, boxes_of(&parts, 0), clients)?
+            }
             // Rank 0 stands for all.
             Work::Reduce(reduction) => {
                 let region = vec![(0, vec![reduction.region.clone()])];

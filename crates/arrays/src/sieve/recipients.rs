@@ -4,6 +4,8 @@
 //! them, particles by their cell, say. A server computes the rank of each element that it has read,
 //! so elements cross the network once.
 
+use std::ops::Range;
+
 use penstock_engine::{Error, Kind, Result};
 use penstock_layout::exact;
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::ArraySchema;
 use crate::dtype::NumberType;
 use crate::expression::{Column, Elements, Expression, Scope};
+
+/// What an error was in.
+const DEALING: &str = "dealing elements out";
 
 /// The ranks to whom a selection delivers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,6 +32,9 @@ pub enum Recipients {
         /// integer, and the rank is its rest in a division by the number of ranks.
         splitters: Option<Vec<f64>>,
     },
+    /// Each rank that has the element's number, in the row-major order of the array, in its range.
+    /// Ranges that are not empty begin in the order of the ranks, and end in it.
+    Ranges(Vec<Range<u64>>),
 }
 
 impl Recipients {
@@ -43,23 +51,29 @@ impl Recipients {
                 expression,
                 splitters: Some(splitters),
             } => format!("by {expression}, split at {splitters:?}"),
+            Self::Ranges(ranges) => format!("by ranges {ranges:?}"),
         }
     }
 }
 
 /// How a server finds the rank to whom it delivers an element.
 pub(super) enum Deal {
-    /// By the place in the array.
-    Evenly(Evenly),
+    /// By the equal part of the array in which it lies.
+    Evenly(EqualParts),
     /// By a value.
     ByValue(Key),
+    /// By ranges of places.
+    Ranges(Ranges),
 }
 
-/// Equal parts of an array: rank `r` of `p` has `r n / p .. (r + 1) n / p` of `n` elements.
-pub(super) struct Evenly {
+/// Equal parts of an array: part `r` of `p` has `r n / p .. (r + 1) n / p` of `n` elements.
+pub(super) struct EqualParts {
     elements: u128,
-    ranks: u128,
+    parts: u128,
 }
+
+/// The ranges of places that ranks have, in their order; none is empty.
+pub(super) struct Ranges(Vec<(Range<u64>, usize)>);
 
 /// The value of an element that names its rank.
 pub(super) struct Key {
@@ -73,7 +87,8 @@ impl Deal {
     /// holders.
     ///
     /// # Errors
-    /// [`Kind::Schema`] for an expression or splitters that make no sense.
+    /// [`Kind::Schema`] for an expression, splitters or ranges that make no sense, and without
+    /// ranks.
     pub(super) fn new(
         recipients: &Recipients,
         (shape, ranks): (&[u64], usize),
@@ -81,10 +96,8 @@ impl Deal {
     ) -> Result<Option<Self>> {
         Ok(match recipients {
             Recipients::Holders => None,
-            Recipients::Evenly => Some(Self::Evenly(Evenly {
-                elements: shape.iter().map(|extent| u128::from(*extent)).product(),
-                ranks: ranks as u128,
-            })),
+            Recipients::Evenly => Some(Self::Evenly(EqualParts::new(shape, ranks)?)),
+            Recipients::Ranges(ranges) => Some(Self::Ranges(Ranges::new(ranges)?)),
             Recipients::ByValue {
                 expression,
                 splitters,
@@ -95,19 +108,64 @@ impl Deal {
     }
 }
 
-impl Evenly {
-    /// The rank of the element at a place.
-    pub(super) fn rank_of(&self, place: u64) -> usize {
+impl EqualParts {
+    /// The parts of an array of this shape.
+    ///
+    /// # Errors
+    /// [`Kind::Schema`] without parts.
+    pub(super) fn new(shape: &[u64], parts: usize) -> Result<Self> {
+        Ok(Self {
+            elements: shape.iter().map(|extent| u128::from(*extent)).product(),
+            parts: some(parts)? as u128,
+        })
+    }
+
+    /// The part of the element at a place.
+    pub(super) fn part_of(&self, place: u64) -> usize {
         // The largest r with r n / p <= place, rounded down.
-        let rank = ((u128::from(place) + 1) * self.ranks - 1) / self.elements.max(1);
-        exact::<usize>(rank)
+        let part = ((u128::from(place) + 1) * self.parts - 1) / self.elements.max(1);
+        exact::<usize>(part)
+    }
+}
+
+/// A number of ranks or parts, which may have come from elsewhere.
+fn some(number: usize) -> Result<usize> {
+    match number {
+        0 => Err(Error::new(
+            Kind::Schema,
+            DEALING,
+            "there is nobody to have them",
+        )),
+        number => Ok(number),
+    }
+}
+
+impl Ranges {
+    fn new(of_ranks: &[Range<u64>]) -> Result<Self> {
+        let numbered = of_ranks.iter().cloned().zip(0..);
+        let ranges: Vec<(Range<u64>, usize)> =
+            numbered.filter(|(range, _)| !range.is_empty()).collect();
+        let is_in_order = ranges.is_sorted_by_key(|(range, _)| range.start)
+            && ranges.is_sorted_by_key(|(range, _)| range.end);
+        match is_in_order {
+            true => Ok(Self(ranges)),
+            false => Err(Error::new(Kind::Schema, DEALING, "ranges are not in order")),
+        }
+    }
+
+    /// The ranks that have a place.
+    pub(super) fn ranks_of(&self, place: u64) -> impl Iterator<Item = usize> {
+        let first = self.0.partition_point(|(range, _)| range.end <= place);
+        let from_there = self.0[first..].iter();
+        let having = from_there.take_while(move |(range, _)| range.start <= place);
+        having.map(|(_, rank)| *rank)
     }
 }
 
 impl Key {
     fn new(text: &str, splitters: &Option<Vec<f64>>, ranks: usize, scope: &Scope) -> Result<Self> {
         use NumberType::{Bool, C8, C16, F2, F4, F8};
-        let expression = Expression::read(text, scope)?;
+        let (expression, ranks) = (Expression::read(text, scope)?, some(ranks)?);
         let wrong = |cause: String| {
             let doing = format!("dealing elements out by {text:?}");
             Err(Error::new(Kind::Schema, doing, cause))
@@ -227,12 +285,40 @@ mod tests {
             };
             for place in 0..elements {
                 let start = |rank: u64| rank * elements / ranks as u64;
-                let rank = evenly.rank_of(place) as u64;
+                let rank = evenly.part_of(place) as u64;
                 assert!(
                     (start(rank)..start(rank + 1)).contains(&place),
                     "{place} of {elements}"
                 );
             }
+        }
+    }
+
+    #[test]
+    fn ranges_may_share_places_and_be_empty() {
+        let ranges = [0..5, 0..0, 3..9, 3..9, 9..9, 8..20];
+        let ranges = Ranges::new(&ranges).unwrap();
+        let ranks = |place| ranges.ranks_of(place).collect::<Vec<_>>();
+        assert_eq!(ranks(0), [0]);
+        assert_eq!(ranks(4), [0, 2, 3]);
+        assert_eq!(ranks(8), [2, 3, 5]);
+        assert_eq!(ranks(19), [5]);
+        assert_eq!(ranks(20), [0; 0]);
+        assert!(Ranges::new(&[2..5, 0..7]).is_err());
+        assert!(Ranges::new(&[2..5, 3..4]).is_err());
+    }
+
+    #[test]
+    fn nobody_gets_nothing() {
+        let of = scope(ElementType::I4);
+        for recipients in [
+            Recipients::Evenly,
+            Recipients::ByValue {
+                expression: "u".to_string(),
+                splitters: None,
+            },
+        ] {
+            assert!(Deal::new(&recipients, (&[7], 0), &of).is_err());
         }
     }
 

@@ -10,7 +10,8 @@
 //!
 //! A rank collects parcels, and sorts them when all have come. If the elements are dealt out
 //! evenly, servers first deliver each rank an equal part of the array's places, so that what all
-//! ranks have is in order; the ranks then deal ([`penstock_engine::Catch`]).
+//! ranks have is in order; the ranks then deal ([`penstock_engine::Catch`]). Where they do not
+//! reach each other, elements are counted first ([`super::count`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -84,14 +85,14 @@ impl BlockSieve for SelectSieve {
     }
 
     fn sift(&self, block: &Block, portions: &[Portion], data: &[u8]) -> Result<Vec<Delivery>> {
-        let find = Runs::new(block, &self.shape, self.fields.width);
         let parts = &self.fields.parts;
         let mut parcels: BTreeMap<usize, Parcel> = BTreeMap::new();
         if self.deal.is_some() {
-            self.each(&find.of(portions), data, &mut |place, value, rank| {
+            self.each_dealt(block, portions, data, &mut |place, value, rank| {
                 parcels.entry(rank).or_default().push(place, value, parts);
             })?;
         } else {
+            let find = Runs::new(block, &self.shape, self.fields.width);
             let mut by_rank: Vec<&Portion> = portions.iter().collect();
             by_rank.sort_by_key(|portion| portion.rank);
             for own in by_rank.chunk_by(|one, next| one.rank == next.rank) {
@@ -112,8 +113,21 @@ impl BlockSieve for SelectSieve {
 }
 
 impl SelectSieve {
+    /// Tells of each element of a block that satisfies the condition and that some rank holds: its
+    /// place in the array, its bytes, and the rank to whom it is dealt.
+    pub(super) fn each_dealt(
+        &self,
+        block: &Block,
+        portions: &[Portion],
+        data: &[u8],
+        tell: &mut dyn FnMut(u64, &[u8], usize),
+    ) -> Result<()> {
+        let find = Runs::new(block, &self.shape, self.fields.width);
+        self.each(&find.of(portions), data, tell)
+    }
+
     /// Tells of each element of the runs that satisfies the condition: its place in the array, its
-    /// bytes, and the rank to whom it is dealt; 0 without a deal.
+    /// bytes, and each rank to whom it is dealt; 0 without a deal.
     fn each(
         &self,
         runs: &[Run],
@@ -176,12 +190,15 @@ impl SelectSieve {
             let own = &truths[at..at + run.count];
             for (nth, _) in own.iter().enumerate().filter(|(_, truth)| **truth) {
                 let (place, byte) = (run.first + nth as u64, (at + nth) * width);
-                let rank = match (&self.deal, &ranks) {
-                    (Some(Deal::Evenly(evenly)), _) => evenly.rank_of(place),
-                    (_, Some(ranks)) => ranks[at + nth],
-                    _ => 0,
-                };
-                tell(place, &bytes[byte..byte + width], rank);
+                let value = &bytes[byte..byte + width];
+                match (&self.deal, &ranks) {
+                    (Some(Deal::Evenly(parts)), _) => tell(place, value, parts.part_of(place)),
+                    (Some(Deal::Ranges(ranges)), _) => ranges
+                        .ranks_of(place)
+                        .for_each(|rank| tell(place, value, rank)),
+                    (_, Some(ranks)) => tell(place, value, ranks[at + nth]),
+                    _ => tell(place, value, 0),
+                }
             }
             at += run.count;
         }
@@ -307,6 +324,15 @@ impl PlacedElements {
         all
     }
 
+    /// Leaves the elements with these numbers among them.
+    fn keep(&mut self, numbers: Range<u64>, width: usize) {
+        let (start, end) = (exact::<usize>(numbers.start), exact::<usize>(numbers.end));
+        self.places.truncate(end);
+        self.places.drain(..start);
+        self.values.truncate(end * width);
+        self.values.drain(..start * width);
+    }
+
     /// Adds the parcels of a server: elements of `width` bytes, of an array with `elements` of
     /// them.
     fn add(&mut self, stream: &[u8], (elements, width): (u64, usize)) -> Result<()> {
@@ -352,10 +378,24 @@ impl PlacedElements {
     }
 }
 
+/// What a rank is to have of an even deal of elements that were counted before.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// The elements that it gets: their numbers in the row-major order of the array lie in this
+    /// range.
+    pub(crate) places: Range<u64>,
+    /// How many selected elements lie there.
+    pub(crate) delivered: u64,
+    /// The elements that are its own, by their numbers among these.
+    pub(crate) own: Range<u64>,
+}
+
 /// What one rank gets of a selection.
 pub(crate) struct SelectCatch {
     elements: u64,
     width: usize,
+    /// What it is to have, if elements were counted before.
+    due: Option<Due>,
     state: Mutex<State>,
 }
 
@@ -379,8 +419,16 @@ impl SelectCatch {
         Self {
             elements: shape.iter().fold(1, |all: u64, n| all.saturating_mul(*n)),
             width: exact::<usize>(element.width()),
+            due: None,
             state: Mutex::new(state),
         }
+    }
+
+    /// The same for a rank that is to have some of what it gets, of elements that were counted
+    /// before.
+    pub(crate) fn with_due(self, due: Due) -> Self {
+        let due = Some(due);
+        Self { due, ..self }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -413,7 +461,11 @@ impl SelectCatch {
             return Ok(dealt);
         }
         self.sorted(&mut state)?;
-        Ok(state.got.take().unwrap_or_default())
+        let mut got = state.got.take().unwrap_or_default();
+        if let Some(due) = &self.due {
+            got.keep(due.own.clone(), self.width);
+        }
+        Ok(got)
     }
 }
 
@@ -429,7 +481,15 @@ impl Catch for SelectCatch {
 
     fn count(&self) -> Result<u64> {
         let mut state = self.state();
-        Ok(self.sorted(&mut state)?.places.len() as u64)
+        let count = self.sorted(&mut state)?.places.len() as u64;
+        match &self.due {
+            Some(due) if due.delivered != count => {
+                let cause = "elements that satisfy the condition came or went between the count \
+                             and the selection: select again";
+                Err(Error::new(Kind::Busy, "dealing elements out", cause))
+            }
+            _ => Ok(count),
+        }
     }
 
     fn cut(&self, records: Range<u64>) -> Result<Vec<u8>> {
@@ -509,6 +569,31 @@ mod tests {
         dealt.keep(&cut).unwrap();
         assert!(dealt.keep(&cut[1..]).is_err());
         assert_eq!(dealt.take_result().unwrap().places, [5, 9]);
+    }
+
+    #[test]
+    fn of_what_was_counted_a_rank_has_its_own_and_sees_what_came_or_went() {
+        let due = |delivered| Due {
+            places: 0..400,
+            delivered,
+            own: 1..3,
+        };
+        let mut parcel = Parcel::default();
+        for place in [2, 5, 9, 300] {
+            parcel.push(place, &[0, place.to_le_bytes()[0]], &[0..1, 1..2]);
+        }
+        for (delivered, is_right) in [(4, true), (3, false), (5, false)] {
+            let catch = SelectCatch::new(&[400], &ElementType::I2, 1).with_due(due(delivered));
+            catch.take(0, &parcel.deliver(0).bytes).unwrap();
+            if is_right {
+                assert_eq!(catch.count().unwrap(), 4);
+                let own = catch.take_result().unwrap();
+                assert_eq!((own.places, own.values), (vec![5, 9], vec![0, 5, 0, 9]));
+            } else {
+                let error = catch.count().unwrap_err();
+                assert_eq!(error.kind, Kind::Busy, "{error}");
+            }
+        }
     }
 
     #[test]

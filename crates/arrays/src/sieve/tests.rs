@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use penstock_engine::{Addressee, Catch, Delivery, portions};
 use penstock_layout::{Block, Boxes, DiskSchema, Distribution, MemorySchema, Order, Region};
 
+use super::count::CountCatch;
 use super::reduce::{How, ReduceCatch, Reduction};
 use super::runs::indices_of;
 use super::select::SelectCatch;
@@ -161,6 +162,65 @@ fn each_rank_gets_the_elements_that_it_holds_or_its_equal_part() {
             }
         }
     }
+}
+
+#[test]
+fn an_even_deal_of_counted_elements_gives_each_rank_as_many() {
+    let dists = "BLOCK,CYCLIC,*".parse().unwrap();
+    let memory = Distribution::new(&SHAPE, &dists, &[2, 2]).unwrap();
+    let memory = MemorySchema::from(memory);
+    let condition = "u > 2 or isnan(u)".to_string();
+    let is_true = |number: &u64| element(*number) > 2.0 || element(*number).is_nan();
+    let all: Vec<u64> = (0..ELEMENTS).filter(is_true).collect();
+    let stored = stored();
+    for (stored, servers) in stored.iter().flat_map(|one| [(one, 1), (one, 3)]) {
+        for (parts, ranks) in [(1, 4), (7, 4), (120, 5), (1000, 150)] {
+            let counts = CountCatch::new(&SHAPE, parts, servers);
+            let count = Work::Count {
+                condition: condition.clone(),
+                parts,
+            };
+            stored.sift(&order(count), &memory, servers, &[&counts]);
+            let dues = counts.counts().unwrap().dues(ranks);
+            let work = Work::Select {
+                condition: condition.clone(),
+                fields: None,
+                recipients: Recipients::Ranges(dues.iter().map(|due| due.places.clone()).collect()),
+                ranks,
+            };
+            let catch = |due| SelectCatch::new(&SHAPE, &ElementType::F8, servers).with_due(due);
+            let catches: Vec<SelectCatch> = dues.into_iter().map(catch).collect();
+            let given: Vec<&dyn Catch> = catches.iter().map(|one| one as &dyn Catch).collect();
+            stored.sift(&order(work), &memory, servers, &given);
+            for (rank, catch) in catches.iter().enumerate() {
+                catch.count().unwrap();
+                let (start, end) = (all.len() * rank / ranks, all.len() * (rank + 1) / ranks);
+                let found = catch.take_result().unwrap();
+                assert_eq!(found.places, all[start..end], "rank {rank} of {ranks}");
+            }
+        }
+    }
+}
+
+#[test]
+fn words_of_no_ranks_or_parts_are_refused() {
+    let condition = "True".to_string();
+    let select = |recipients| Work::Select {
+        condition: condition.clone(),
+        fields: None,
+        recipients,
+        ranks: 0,
+    };
+    let count = Work::Count {
+        condition: condition.clone(),
+        parts: 0,
+    };
+    for work in [count, select(Recipients::Evenly)] {
+        let words = order(work).words().unwrap();
+        assert!(heard(&words).is_err());
+    }
+    let crossed = Recipients::Ranges(vec![5..9, 0..3]);
+    assert!(heard(&order(select(crossed)).words().unwrap()).is_err());
 }
 
 /// The result of a reduction, from the elements of each cell.
