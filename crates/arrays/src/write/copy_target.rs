@@ -22,7 +22,7 @@ use super::copy_objects::ObjectsTarget;
 use super::dataset::FilePlace;
 use super::goal::Goal;
 use super::pending::{Keys, chunks_in, lay_out, place_of};
-use super::place::{Place, SIDECAR};
+use super::place::{Place, SIDECAR, Syncing};
 use crate::formats::Target;
 use crate::formats::zarr::{self, consolidated};
 use crate::fs::files::{self, make_directory, read_if_there};
@@ -250,7 +250,7 @@ impl FilesTarget {
     fn commit(mut self) -> Result<()> {
         let made = self.place.make_rest(&self.temporary)?;
         files::sync_paths(&made)?;
-        self.place.install(&self.temporary)?;
+        self.place.install(&self.temporary, Syncing::Each)?;
         // The target is in its place: old data that remain are no failure of the copy.
         let _ = self.temporary.remove();
         Ok(())

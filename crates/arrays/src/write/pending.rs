@@ -19,7 +19,7 @@ use super::checks::{check_file, check_group, check_parts, resolve};
 use super::dataset::FilePlace;
 use super::drafted;
 use super::objects::ObjectsPlace;
-use super::place::{Place, SIDECAR};
+use super::place::{Place, SIDECAR, Syncing};
 use crate::dtype::{ByteOrder, StoredElement};
 use crate::formats::parts::part_path;
 use crate::formats::sidecar::Sidecar;
@@ -189,7 +189,7 @@ impl Pending {
             made.extend(laid_out(&temporary, &place));
             files::sync_paths(&made)?;
         }
-        place.install(&temporary)?;
+        place.install(&temporary, Syncing::of(is_synced))?;
         // The array is in its place: old data that remain are no failure of the write.
         let _ = temporary.remove();
         let _temporary = Some(temporary);

@@ -12,7 +12,7 @@ use super::dataset::FilePlace;
 use super::part::ChangedDataset;
 use crate::formats::sidecar::{self, Sidecar};
 use crate::formats::zarr::{self, Node, consolidated};
-use crate::fs::files::{self, Lock, put_in_place, sync_parent, try_lock};
+use crate::fs::files::{self, Lock, try_lock};
 use crate::fs::ops;
 use crate::fs::temporary::Temporary;
 
@@ -93,43 +93,83 @@ impl Place {
         }
     }
 
-    /// Puts the temporary's data in this place.
+    /// Puts the temporary's data in this place; for good, if all is synced. Datasets in files of
+    /// HDF5 are put there for good in any case: a file would be torn otherwise.
     ///
     /// # Errors
     /// The error of the operating system, or of another file that has appeared at the path.
-    pub(super) fn install(&self, temporary: &Temporary) -> Result<()> {
+    pub(super) fn install(&self, temporary: &Temporary, sync: Syncing) -> Result<()> {
         let data = temporary.data();
         match self {
-            Self::InGroup { group, name } => install_in_group(temporary, group, name),
+            Self::InGroup { group, name } => install_in_group(temporary, (group, name), sync),
             Self::Directory { path, base } => {
                 match base {
                     Some(base) => files::link_tree(base, &data)?,
                     None => check_node(path)?,
                 }
                 let new = Node::read(&data)?.map(|node| node.json().clone());
-                replacing_in_groups(path, new, temporary, || temporary.install(&data, path))
+                let install = || temporary.install(&data, path);
+                replacing_in_groups(path, new, (temporary, sync), install)
             }
-            Self::File { path, is_raw } => install_file(temporary, path, *is_raw),
+            Self::File { path, is_raw } => install_file(temporary, (path, *is_raw), sync),
             Self::InFile(place) => place.install(temporary),
             Self::PartInFile(place) => place.install(temporary),
-            Self::ChangedFile { path } => put_in_place(&data, path),
+            Self::ChangedFile { path } => sync.put_in_place(&data, path),
             Self::Parts { path, name, .. } => {
                 check_parts(path, name)?;
                 temporary.install(&data, path)?;
-                sync_parent(path)
+                sync.parent(path)
             }
         }
     }
 }
 
+/// Whether what comes to its place is forced to stable storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Syncing {
+    /// Before the next step.
+    Each,
+    /// Whenever the kernel does it.
+    Never,
+}
+
+impl Syncing {
+    /// The way of a write that is synced, or is not.
+    pub(super) fn of(is_synced: bool) -> Self {
+        if is_synced { Self::Each } else { Self::Never }
+    }
+
+    fn paths(self, paths: &[PathBuf]) -> Result<()> {
+        match self {
+            Self::Each => files::sync_paths(paths),
+            Self::Never => Ok(()),
+        }
+    }
+
+    fn parent(self, path: &Path) -> Result<()> {
+        match self {
+            Self::Each => files::sync_parent(path),
+            Self::Never => Ok(()),
+        }
+    }
+
+    fn put_in_place(self, from: &Path, to: &Path) -> Result<()> {
+        files::rename(from, to)?;
+        self.parent(to)
+    }
+}
+
 /// Puts an array into a group, which is made if it is missing.
-fn install_in_group(temporary: &Temporary, group: &Path, name: &str) -> Result<()> {
+fn install_in_group(
+    temporary: &Temporary,
+    (group, name): (&Path, &str),
+    sync: Syncing,
+) -> Result<()> {
     let (data, target) = (temporary.data(), group.join(name));
     let json = Node::read(&data)?.map(|node| node.json().clone());
     if check_group(group, name)? {
-        return replacing_in_groups(&target, json, temporary, || {
-            temporary.install(&data, &target)
-        });
+        let install = || temporary.install(&data, &target);
+        return replacing_in_groups(&target, json, (temporary, sync), install);
     }
     let new = temporary.beside("group");
     let nodes = json.map(|json| (name.to_string(), json));
@@ -137,9 +177,10 @@ fn install_in_group(temporary: &Temporary, group: &Path, name: &str) -> Result<(
     files::make_directory(&new)?;
     files::write_json(&new.join("zarr.json"), &whole)?;
     files::rename(&data, &new.join(name))?;
-    files::sync_paths(&[new.join("zarr.json"), new.clone()])?;
+    sync.paths(&[new.join("zarr.json"), new.clone()])?;
     // The rename replaces an empty directory, and no other. The groups above see a new group.
-    replacing_in_groups(group, Some(whole), temporary, || files::rename(&new, group))
+    let install = || files::rename(&new, group);
+    replacing_in_groups(group, Some(whole), (temporary, sync), install)
 }
 
 /// Puts a node at `path` by `install`, and keeps the consolidated metadata of the groups above
@@ -147,17 +188,17 @@ fn install_in_group(temporary: &Temporary, group: &Path, name: &str) -> Result<(
 fn replacing_in_groups(
     path: &Path,
     new: Option<Value>,
-    temporary: &Temporary,
+    (temporary, sync): (&Temporary, Syncing),
     install: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let Some(new) = new else {
         install()?; // no Zarr
-        return sync_parent(path);
+        return sync.parent(path);
     };
     let groups = groups_above(path)?;
     let Some((parent, _)) = groups.first() else {
         install()?;
-        return sync_parent(path);
+        return sync.parent(path);
     };
     // Other writers to the group come before or after.
     let _lock = lock_group(parent)?;
@@ -182,7 +223,7 @@ fn replacing_in_groups(
         }
     }
     install()?;
-    sync_parent(path)?;
+    sync.parent(path)?;
     for (group, key, mut known) in stale {
         let below = format!("{key}/");
         known.retain(|path, _| !path.starts_with(&below));
@@ -227,7 +268,7 @@ pub(super) fn groups_above(path: &Path) -> Result<Vec<(PathBuf, String)>> {
     Ok(groups)
 }
 
-/// Replaces the metadata of a group.
+/// Replaces the metadata of a group; for good, whatever the write does: other arrays need them.
 fn write_group(group: &Path, json: &Value, temporary: &Temporary) -> Result<()> {
     let new = temporary.beside("group.json");
     files::put_json(&new, json, &group.join("zarr.json"))
@@ -249,7 +290,7 @@ pub(crate) fn lock_group(group: &Path) -> Result<File> {
     Err(Error::new(Kind::Busy, "writing", cause).at(group))
 }
 
-fn install_file(temporary: &Temporary, path: &Path, is_raw: bool) -> Result<()> {
+fn install_file(temporary: &Temporary, (path, is_raw): (&Path, bool), sync: Syncing) -> Result<()> {
     check_file(path, is_raw)?;
     let sidecar = sidecar::beside(path);
     let there = Sidecar::read(&sidecar).unwrap_or(None);
@@ -270,8 +311,9 @@ fn install_file(temporary: &Temporary, path: &Path, is_raw: bool) -> Result<()> 
             false => new,
         };
         let both = temporary.beside("both");
-        files::write_synced(&both, &before.text()?)?;
-        put_in_place(&both, &sidecar)?;
+        files::write(&both, &before.text()?)?;
+        sync.paths(std::slice::from_ref(&both))?;
+        sync.put_in_place(&both, &sidecar)?;
     }
     files::rename(&temporary.data(), path)?;
     if is_raw {
@@ -280,5 +322,5 @@ fn install_file(temporary: &Temporary, path: &Path, is_raw: bool) -> Result<()> 
         ops::remove_file(&sidecar)
             .map_err(|e| Error::io(&e, "removing the old schema", &sidecar))?;
     }
-    sync_parent(path)
+    sync.parent(path)
 }
