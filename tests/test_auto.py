@@ -225,6 +225,43 @@ def test_a_session_learns_from_its_calls(place):
     assert forecasts[-1].seconds < 10 * max(took)
 
 
+@pytest.mark.parametrize("what", ["timestep", "checkpoint"])
+@pytest.mark.parametrize("codec", ["none", "zstd:1"])
+def test_saves_of_groups_are_predicted_and_learned_from(place, what, codec):
+    def main(session):
+        memory = ps.Distribution("BLOCK,*", (3,))
+        arrays = [
+            ps.Array("u", (12, 8), "f8", memory, ps.Chunks((4, 8), codec=codec)),
+            ps.Array("n", (12,), "i4", ps.Distribution("BLOCK", (3,)), ps.Chunks((4,))),
+        ]
+        group = ps.Group("run", arrays, path=place / "run")
+        local = {each.name: np.ones(each.local_shape(session.rank), each.dtype) for each in arrays}
+        save = getattr(session, what)
+        reports = [save(group, local) for _ in range(4)]
+        split = getattr(session, f"begin_{what}")(group, local).end()
+        assert split.predicted is None
+        return [report.predicted for report in reports], [report.seconds for report in reports]
+
+    told = ps.run(main, 3, machine=MACHINE)
+    assert all(forecasts == told[0][0] for forecasts, _ in told)
+    forecasts, took = told[0]
+    for forecast in forecasts:
+        assert (forecast.strategy, forecast.by) == ("disk-directed", "closed form")
+        assert forecast.bytes == forecast.disk_bytes == 12 * 8 * 8 + 12 * 4
+        assert "commit of the group is not counted" in forecast.remark
+        assert ("codecs are not counted" in forecast.remark) == (codec != "none")
+    # No calibration is of this machine: what saves took is in the later forecasts.
+    assert len({forecast.seconds for forecast in forecasts}) > 1
+    assert forecasts[-1].seconds < 10 * max(took)
+
+
+def test_saves_by_lists_are_not_predicted(place):
+    with ps.Session(machine=MACHINE, sync=False) as session:
+        runs = ps.Runs(np.arange(6), 1)
+        group = ps.Group("run", [ps.Array("u", (6,), "f8", runs, ps.Chunks((3,)))], place / "run")
+        assert session.timestep(group, {"u": np.ones(6)}).predicted is None
+
+
 def test_the_environment_names_a_machine(place, monkeypatch):
     def main(session):
         return written(session, place / "u", None)

@@ -23,9 +23,11 @@ def test_the_table(tmp_path, capsys):
     assert len(table) >= 12
     of_auto = [line for line in lines if re.search(r"[\d.]+ of the best, [\d.]+ times", line)]
     assert len(of_auto) == 4, "two cases, written and read"
-    assert "within 15%" in lines[-4] and "called best" in lines[-3]
-    assert re.search(r"0.9 of the best strategy in \d of 4 calls", lines[-2])
-    assert re.search(r"1.3 times the default in \d of 4 calls", lines[-1])
+    assert "within 15%" in lines[-5] and "called best" in lines[-4]
+    assert re.search(r"0.9 of the best strategy in \d of 4 calls", lines[-3])
+    assert re.search(r"1.3 times the default in \d of 4 calls", lines[-2])
+    assert len([line for line in lines if "after earlier ones" in line]) == 2
+    assert re.match(r"timesteps: the first median .* in \d of 2; the last median", lines[-1])
     assert [path.name for path in tmp_path.iterdir()] == ["this.toml"]
 
 

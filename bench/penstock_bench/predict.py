@@ -3,10 +3,11 @@
 The machine is a preset that `penstock calibrate` has written, of the directory in which the calls
 are measured. Each case is one array, written and read back by every strategy that can; a measured
 time is the median of the rounds, from the last rank's beginning to the last's end. ``auto`` is
-measured in turn with the strategies: what the session chooses by the preset, and learns. Cases are
-drawn by a seed: patterns, sizes, chunks or a flat file, 2 to 8 ranks, through the page cache and,
-where the file system has direct I/O, around it; ranks are threads, or with ``--mpiexec`` processes
-of an MPI job.
+measured in turn with the strategies: what the session chooses by the preset, and learns. Timesteps
+of a group of two such arrays stand beside what the session said of the first and of the last. Cases
+are drawn by a seed: patterns, sizes, chunks or a flat file, 2 to 8 ranks, through the page cache
+and, where the file system has direct I/O, around it; ranks are threads, or with ``--mpiexec``
+processes of an MPI job.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from pathlib import Path
 from statistics import median
 
 from penstock_bench.command import FailedError, Parser, UsageError, complain, counts
-from penstock_bench.predict_job import AUTO, STRATEGIES, Call, on_threads
+from penstock_bench.predict_job import (
+    AUTO,
+    SAID_FIRST,
+    SAID_LAST,
+    STRATEGIES,
+    TIMESTEP,
+    Call,
+    on_threads,
+)
 
 ROW = 128
 """The elements of a plane's edge: arrays are n x 128 x 128 of float64, 128 KiB a plane."""
@@ -166,6 +175,26 @@ def row_of_auto(choice: Choice) -> str:
     )
 
 
+def row_of_saves(call: Call, seconds: dict[str, float]) -> str:
+    """Write the timesteps of a group in a line: as `row`, and what was said in the end."""
+    first, last, took = (seconds[name] for name in (SAID_FIRST, SAID_LAST, TIMESTEP))
+    return (
+        f"{of_call(call, TIMESTEP)}{STRATEGIES[0]:<13}{first * 1e3:>10.2f}{took * 1e3:>10.2f}"
+        f"{first / took:>7.2f}  {last / took:.2f} after earlier ones"
+    )
+
+
+def of_saves(saves: list[dict[str, float]]) -> str:
+    """Say how far off the predictions of timesteps are."""
+
+    def ratios(name: str) -> str:
+        each = [seconds[name] / seconds[TIMESTEP] for seconds in saves]
+        near = sum(abs(ratio - 1) <= 0.35 for ratio in each)
+        return f"median {median(each):.2f} of what it took, within 35% in {near} of {len(each)}"
+
+    return f"timesteps: the first {ratios(SAID_FIRST)}; the last {ratios(SAID_LAST)}"
+
+
 def called_best(each: list[Pair]) -> Pair:
     """Give the strategy with the shortest prediction."""
     return min(each, key=lambda pair: pair.predicted)
@@ -239,6 +268,7 @@ def main(words: list[str]) -> int:
     )
     pairs: list[Pair] = []
     chosen: list[Choice] = []
+    saves: list[dict[str, float]] = []
     for number in range(options.cases):
         call = draw(chance, ranks, sizes, ways)
         place = Path(tempfile.mkdtemp(prefix="penstock-predict-", dir=options.directory))
@@ -257,5 +287,10 @@ def main(words: list[str]) -> int:
         for choice in choices(call, seconds):
             chosen.append(choice)
             print(row_of_auto(choice), flush=True)
+        if SAID_LAST in seconds:
+            saves.append(seconds)
+            print(row_of_saves(call, seconds), flush=True)
     print(f"\n{summary(pairs, chosen)}")
+    if saves:
+        print(of_saves(saves))
     return 0

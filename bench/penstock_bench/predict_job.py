@@ -34,6 +34,9 @@ class Call:
     direct: bool
 
 
+TIMESTEP = "timestep"
+SAID_FIRST, SAID_LAST = "timestep, said of the first", "timestep, said of the last"
+
 Times = dict[str, list[tuple[float, float]]]
 """When calls began and ended, by a clock that all ranks share."""
 
@@ -79,6 +82,30 @@ def measure(session: ps.Session, call: Call, place: Path, rounds: int) -> Times:
     return times
 
 
+def measure_saves(session: ps.Session, call: Call, place: Path, rounds: int) -> Times:
+    """Save timesteps of a group of two arrays, and give the times of this rank.
+
+    What the session says of the first and of the last one is in the same dictionary, as if it had
+    begun at 0.
+    """
+    rank = session.rank
+    assert rank is not None
+    disk = None if call.chunks is None else ps.Chunks(call.chunks)
+    memory = ps.Distribution(call.memory, mesh=call.mesh)
+    arrays = [ps.Array(name, call.shape, "f8", memory=memory, disk=disk) for name in "uv"]
+    group = ps.Group("saves", arrays, path=place / "saves")
+    local = np.random.default_rng(rank).random(arrays[0].local_shape(rank))
+    took, said = [], []
+    for _ in range(rounds + 1):
+        session.barrier()
+        begun = time.monotonic()
+        report = session.timestep(group, {"u": local, "v": local})
+        took.append((begun, time.monotonic()))
+        if report.predicted is not None:
+            said.append((0.0, report.predicted.seconds))
+    return {TIMESTEP: took[1:], SAID_FIRST: said[:1], SAID_LAST: said[-1:]}
+
+
 def seconds_of(of_ranks: list[Times]) -> dict[str, float]:
     """Give the median over the rounds of the seconds from the last rank's beginning to the last's
     end."""
@@ -94,7 +121,9 @@ def on_threads(call: Call, place: Path, rounds: int, preset: Path) -> dict[str, 
     """Measure with ranks that are threads of this process."""
     direct = True if call.direct else None
     measured = ps.run(
-        lambda session: measure(session, call, place, rounds),
+        lambda session: (
+            measure(session, call, place, rounds) | measure_saves(session, call, place, rounds)
+        ),
         call.ranks,
         sync=False,
         direct=direct,
@@ -115,6 +144,7 @@ def main() -> None:
     direct = True if call.direct else None
     with ps.Session(comm, sync=False, direct=direct, machine=preset) as session:
         mine = measure(session, call, Path(place), int(rounds))
+        mine |= measure_saves(session, call, Path(place), int(rounds))
     of_ranks = comm.gather(mine)
     if of_ranks is not None:
         print(json.dumps(seconds_of(of_ranks)))

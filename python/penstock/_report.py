@@ -81,8 +81,8 @@ class Report:
     servers : int
         Number of servers.
     predicted : Forecast, optional
-        What `write` or `read` was predicted to take, if the session has the description of its
-        machine (`machine`) and the model knows calls of this kind.
+        What the write, read or save was predicted to take, if the session has the description of
+        its machine (`machine`) and the model knows calls of this kind.
     """
 
     bytes: int

@@ -12,7 +12,8 @@
 //! Only what the model knows is chosen for: arrays in files and in chunks on a file system, whose
 //! ranks hold boxes. Other calls are carried out as they would be without a machine. Chunks with a
 //! codec are predicted as if they had none, which says so, and take the usual way. Lists are known
-//! to their ranks alone: an explanation predicts them, a call does not.
+//! to their ranks alone: an explanation predicts them, a call does not. The save of a group has one
+//! way: it is predicted, and its prediction is corrected by earlier saves.
 
 mod table;
 
@@ -28,6 +29,7 @@ use penstock_predict::{By, Question, of_file};
 use penstock_sim::preset::Preset;
 use serde::{Deserialize, Serialize};
 
+use super::array::ArrayCall;
 use super::forecast::Forecast;
 use super::settings::{BLOCK_BYTES, Method, Settings, Way};
 use super::strategy::{Choice, Tuning, strategy_named};
@@ -58,8 +60,11 @@ pub(super) struct Matter<'a> {
     pub(super) lists: &'a [Vec<Arc<Holding>>],
 }
 
-/// What the model knows of an array on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// What the prediction of a save leaves out.
+const OF_SAVES: &str = "the commit of the group is not counted: earlier saves correct for it";
+
+/// What the model knows of an array on disk, the most first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Known {
     /// All of it: elements as they are, on a file system.
     All,
@@ -79,6 +84,14 @@ impl Known {
         }
     }
 
+    /// What is known of several arrays together, if there are any.
+    pub(super) fn of_all(is_in_files: bool, arrays: &[ArrayCall]) -> Self {
+        let each = arrays
+            .iter()
+            .map(|array| Self::of(is_in_files, &array.schema.disk));
+        each.max().unwrap_or(Self::Nothing)
+    }
+
     /// What a prediction leaves out, in words; empty if that is nothing.
     pub(super) fn remark(self) -> &'static str {
         match self {
@@ -86,6 +99,14 @@ impl Known {
             Self::ButCodecs => {
                 "codecs are not counted: chunks are taken for uncompressed, and coding for no time"
             }
+        }
+    }
+
+    /// What the prediction of a save leaves out, in words.
+    fn remark_of_save(self) -> String {
+        match self.remark() {
+            "" => OF_SAVES.to_string(),
+            more => format!("{OF_SAVES}; {more}"),
         }
     }
 }
@@ -195,6 +216,23 @@ impl Choosing {
         Ok((way, block_bytes))
     }
 
+    /// Predicts a save of this shape, which is carried out in one way, by these requests.
+    ///
+    /// # Errors
+    /// As [`Chooser::choose`].
+    pub(super) fn foretell(
+        &mut self,
+        settings: &Settings,
+        (shape, method, known): (Vec<u8>, Method, Known),
+        requests: &[Request],
+    ) -> Result<()> {
+        if let Some(chooser) = &self.chooser {
+            let foretold = chooser.foretell(settings, (shape, method, known), requests)?;
+            self.made = foretold.map(|chosen| (chosen, Instant::now()));
+        }
+        Ok(())
+    }
+
     /// The call has ended well.
     pub(super) fn ended(&self) {
         if let (Some(chooser), Some((chosen, begun))) = (&self.chooser, &self.made) {
@@ -261,6 +299,63 @@ impl Chooser {
         Ok(chosen)
     }
 
+    /// The forecast of a save; none if the model does not know such calls, or there is no machine.
+    ///
+    /// # Errors
+    /// As [`Chooser::choose`].
+    fn foretell(
+        &self,
+        settings: &Settings,
+        (shape, method, known): (Vec<u8>, Method, Known),
+        requests: &[Request],
+    ) -> Result<Option<Chosen>> {
+        let are_lists = requests.iter().any(|request| request.holders.are_lists());
+        if known == Known::Nothing || method.is_split || !settings.is_weighed() || are_lists {
+            return Ok(None);
+        }
+        let Some(machine) = self.machine(settings, method.choice)? else {
+            return Ok(None);
+        };
+        let (way, block_bytes) = (method.way(), settings.options.block_bytes);
+        if !self.state().shapes.contains_key(&shape) {
+            let question = Question {
+                requests,
+                lists: &[],
+                clients: settings.clients,
+                hosts: settings.hosts(),
+            };
+            let predicted = predict_by(&machine, &question, Some(By::ClosedForm))?;
+            let only = Weighed {
+                way,
+                block_bytes,
+                forecast: Forecast::of(
+                    &predicted,
+                    (way.strategy, block_bytes),
+                    &known.remark_of_save(),
+                ),
+                correction: None,
+            };
+            self.keep(shape.clone(), vec![only]);
+        }
+        let state = self.state();
+        let only = state.shapes.get(&shape).and_then(|ways| ways.first());
+        Ok(only.map(|only| Chosen {
+            way,
+            block_bytes,
+            forecast: Some(only.corrected()),
+            place: Some((shape.clone(), 0)),
+        }))
+    }
+
+    /// Keeps the ways of a shape.
+    fn keep(&self, shape: Vec<u8>, ways: Vec<Weighed>) {
+        let mut state = self.state();
+        if state.shapes.len() >= SHAPES_MAX {
+            state.shapes.clear();
+        }
+        state.shapes.insert(shape, ways);
+    }
+
     /// Notes what a call took.
     pub(super) fn learn(&self, chosen: &Chosen, seconds: f64) {
         let Some((shape, place)) = &chosen.place else {
@@ -313,12 +408,7 @@ impl Chooser {
         if self.state().shapes.contains_key(&shape) {
             return Ok(shape);
         }
-        let ways = weighed(settings, matter, machine)?;
-        let mut state = self.state();
-        if state.shapes.len() >= SHAPES_MAX {
-            state.shapes.clear();
-        }
-        state.shapes.insert(shape.clone(), ways);
+        self.keep(shape.clone(), weighed(settings, matter, machine)?);
         Ok(shape)
     }
 }
