@@ -156,7 +156,7 @@ def of_call(call: Call, operation: str) -> str:
     disk = "flat" if call.chunks is None else "x".join(map(str, call.chunks))
     way = "direct" if call.direct else "cached"
     first = f"{call.memory:<14}{call.shape[0] // 8:>5}{call.ranks:>6}  {disk:<12}{way:<8}"
-    return f"{first}{operation:<7}"
+    return f"{first}{operation:<9}"
 
 
 def row(pair: Pair) -> str:
@@ -263,7 +263,7 @@ def main(words: list[str]) -> int:
     starters = [[], shlex.split(options.mpiexec)] if options.mpiexec else [[]]
     ways = [False, True] if options.direct else [False]
     print(
-        f"{'memory':<14}{'MiB':>5}{'ranks':>6}  {'disk':<12}{'way':<8}{'call':<7}{'strategy':<15}"
+        f"{'memory':<14}{'MiB':>5}{'ranks':>6}  {'disk':<12}{'way':<8}{'call':<9}{'strategy':<15}"
         f"{'said, ms':>10}{'took, ms':>10}{'ratio':>7}  by"
     )
     pairs: list[Pair] = []
