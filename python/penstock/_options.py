@@ -44,7 +44,8 @@ class SessionOptions:
         False, and there is nothing left to do for that rank.
     sync : bool
         Whether a write returns only when the data are on stable storage. Without it only the
-        records of groups and the metadata of files of HDF5 are forced out.
+        records of groups, the metadata that other arrays of a group need, and files of HDF5 are
+        forced out.
     block_bytes : int
         The most bytes that a server moves at once where the store leaves it a choice. It has two
         buffers of that size.

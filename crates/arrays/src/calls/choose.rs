@@ -102,6 +102,11 @@ impl Known {
         }
     }
 
+    /// Whether the model knows calls by a method on such arrays, if it knows what ranks hold.
+    fn is_predicted(self, settings: &Settings, method: Method) -> bool {
+        self != Self::Nothing && !method.is_split && settings.is_weighed()
+    }
+
     /// What the prediction of a save leaves out, in words.
     fn remark_of_save(self) -> String {
         match self.remark() {
@@ -114,7 +119,7 @@ impl Known {
 impl Matter<'_> {
     /// Whether the model knows calls of this kind, if it knows what ranks hold.
     fn is_predicted(&self, settings: &Settings) -> bool {
-        self.known != Known::Nothing && !self.method.is_split && settings.is_weighed()
+        self.known.is_predicted(settings, self.method)
     }
 
     /// The request of the call, carried out in this way.
@@ -130,11 +135,19 @@ impl Matter<'_> {
     /// What the model is asked about the call, carried out as this request.
     fn question<'q>(&'q self, settings: &Settings, request: &'q Request) -> Question<'q> {
         Question {
-            requests: std::slice::from_ref(request),
             lists: self.lists,
-            clients: settings.clients,
-            hosts: settings.hosts(),
+            ..question_of(settings, std::slice::from_ref(request))
         }
+    }
+}
+
+/// What the model is asked about a call that makes these requests, whose ranks hold no lists.
+fn question_of<'q>(settings: &Settings, requests: &'q [Request]) -> Question<'q> {
+    Question {
+        requests,
+        lists: &[],
+        clients: settings.clients,
+        hosts: settings.hosts(),
     }
 }
 
@@ -310,7 +323,7 @@ impl Chooser {
         requests: &[Request],
     ) -> Result<Option<Chosen>> {
         let are_lists = requests.iter().any(|request| request.holders.are_lists());
-        if known == Known::Nothing || method.is_split || !settings.is_weighed() || are_lists {
+        if !known.is_predicted(settings, method) || are_lists {
             return Ok(None);
         }
         let Some(machine) = self.machine(settings, method.choice)? else {
@@ -318,12 +331,7 @@ impl Chooser {
         };
         let (way, block_bytes) = (method.way(), settings.options.block_bytes);
         if !self.state().shapes.contains_key(&shape) {
-            let question = Question {
-                requests,
-                lists: &[],
-                clients: settings.clients,
-                hosts: settings.hosts(),
-            };
+            let question = question_of(settings, requests);
             let predicted = predict_by(&machine, &question, Some(By::ClosedForm))?;
             let only = Weighed {
                 way,
