@@ -4,6 +4,8 @@
 //! node that directs predicts every way in closed form, and takes the fastest, or the usual one if
 //! that is not much slower: a prediction may be a third off. Later calls of that shape find the
 //! predictions here. What a call took corrects the prediction of its way, and by itself no other.
+//! The usual way is taken at its word until a call has tried it: if another way needs longer than
+//! that, the next call goes the usual way.
 //!
 //! ```text
 //! ways   strategies x servers (the usual number, all, one a host) x blocks (1 MiB, 4 MiB)
@@ -40,7 +42,7 @@ use crate::schema::Storage;
 const LARGE_BLOCK_BYTES: u64 = 4 * BLOCK_BYTES;
 /// The part of the usual way's time that another way must be predicted to stay below, before it has
 /// been tried.
-const MUCH_FASTER: f64 = 0.8;
+const MUCH_FASTER: f64 = 0.67;
 /// The weight of the last call in the correction of a prediction.
 const LAST_WEIGHT: f64 = 0.5;
 /// The most shapes that are remembered.
@@ -171,10 +173,6 @@ struct Weighed {
 }
 
 impl Weighed {
-    fn seconds(&self, usual: f64) -> f64 {
-        self.forecast.seconds * self.correction.unwrap_or(usual)
-    }
-
     /// The forecast, corrected by what calls took.
     fn corrected(&self) -> Forecast {
         let by = self.correction.unwrap_or(1.0);
@@ -421,29 +419,29 @@ impl Chooser {
     }
 }
 
-/// What calls took over what was predicted, for ways without a call of their own: they are taken to
-/// be as far off as the others.
-fn usual_correction(ways: &[Weighed]) -> f64 {
+/// What each way is taken to need: what is predicted, corrected by calls that went that way. Ways
+/// without a call are taken to be as far off as the others, but for the usual way, the first.
+fn seconds_of(ways: &[Weighed]) -> Vec<f64> {
     let known: Vec<f64> = ways.iter().filter_map(|way| way.correction).collect();
-    match known.len() {
+    let untried = match known.len() {
         0 => 1.0,
         count => known.iter().sum::<f64>() / count as f64,
-    }
+    };
+    let corrected = |(place, way): (usize, &Weighed)| {
+        let guess = if place == 0 { 1.0 } else { untried };
+        way.forecast.seconds * way.correction.unwrap_or(guess)
+    };
+    ways.iter().enumerate().map(corrected).collect()
 }
 
 /// The place of the way that is taken.
 fn best(ways: &[Weighed]) -> Option<usize> {
-    let usual = usual_correction(ways);
-    let seconds = |way: &Weighed| way.seconds(usual);
-    let bound = MUCH_FASTER * ways.first().map(seconds)?;
-    let is_eligible = |(place, way): &(usize, &Weighed)| {
-        *place == 0 || way.correction.is_some() || seconds(way) < bound
-    };
-    let order = |(_, one): &(usize, &Weighed), (_, other): &(usize, &Weighed)| {
-        seconds(one).total_cmp(&seconds(other))
-    };
-    let eligible = ways.iter().enumerate().filter(is_eligible);
-    eligible.min_by(order).map(|(place, _)| place)
+    let seconds = seconds_of(ways);
+    let bound = MUCH_FASTER * seconds.first()?;
+    let is_eligible =
+        |&place: &usize| place == 0 || ways[place].correction.is_some() || seconds[place] < bound;
+    let eligible = (0..ways.len()).filter(is_eligible);
+    eligible.min_by(|&one, &other| seconds[one].total_cmp(&seconds[other]))
 }
 
 /// Weighs the ways of a call in closed form, the usual one first.
@@ -563,9 +561,24 @@ mod tests {
         assert_eq!(best(&corrected), Some(0));
         let tried = [weighed(1.0, None), weighed(0.85, Some(1.0))];
         assert_eq!(best(&tried), Some(1), "a call has shown it");
-        let much = [weighed(1.0, Some(1.0)), weighed(0.7, None)];
+        let much = [weighed(1.0, Some(1.0)), weighed(0.6, None)];
         assert_eq!(best(&much), Some(1));
-        let slower = [weighed(1.0, Some(1.0)), weighed(0.7, Some(2.0))];
+        let slower = [weighed(1.0, Some(1.0)), weighed(0.6, Some(2.0))];
         assert_eq!(best(&slower), Some(0));
+    }
+
+    #[test]
+    fn the_usual_way_is_tried_when_another_needs_longer_than_it_is_said_to() {
+        let other = weighed(0.5, Some(3.0));
+        let untried = [weighed(1.0, None), other.clone(), weighed(0.6, None)];
+        assert_eq!(
+            best(&untried),
+            Some(0),
+            "the third is as far off as the second"
+        );
+        let slower = [weighed(1.0, Some(4.0)), other.clone()];
+        assert_eq!(best(&slower), Some(1), "both are known");
+        let faster = [weighed(1.0, Some(1.2)), other];
+        assert_eq!(best(&faster), Some(0));
     }
 }

@@ -8,7 +8,7 @@ use penstock_engine::Result;
 use penstock_predict::predict;
 use penstock_sim::preset::Preset;
 
-use super::{Chooser, Chosen, Known, MUCH_FASTER, Matter, Weighed, usual_correction, weighed};
+use super::{Chooser, Chosen, Known, MUCH_FASTER, Matter, Weighed, seconds_of, weighed};
 use crate::calls::forecast::Forecast;
 use crate::calls::settings::{Method, Settings};
 use crate::calls::strategy::Choice;
@@ -60,17 +60,18 @@ impl Chooser {
                 (weighed(settings, &any, &machine)?, taken.forecast.clone())
             }
         };
-        let usual = usual_correction(&ways);
+        let seconds = seconds_of(&ways);
+        let of_usual = seconds.first().copied().unwrap_or(0.0);
+        let ways: Vec<_> = ways.into_iter().zip(seconds).collect();
         let mut rows = Vec::new();
-        for weighed in best_of_strategies(&ways, chosen, &taken) {
+        for (weighed, seconds) in best_of_strategies(&ways, chosen, &taken) {
             rows.push(Row {
-                seconds: weighed.seconds(usual),
                 shown: shown(settings, matter, &machine, &weighed)?,
                 weighed,
+                seconds,
             });
         }
         rows.sort_by(|one, other| one.shown.seconds.total_cmp(&other.shown.seconds));
-        let of_usual = ways.first().map_or(0.0, |way| way.seconds(usual));
         Ok(text(&rows, &taken, of_usual, matter))
     }
 
@@ -82,25 +83,30 @@ impl Chooser {
 }
 
 /// Of each strategy the way that the choice likes best; of the strategy that was chosen, the way
-/// that was.
-fn best_of_strategies(ways: &[Weighed], chosen: &Chosen, taken: &Forecast) -> Vec<Weighed> {
-    let usual = usual_correction(ways);
-    let known = ways.iter().find(|way| way.forecast.is_of_way(taken));
-    let given = || Weighed {
-        way: chosen.way,
-        block_bytes: chosen.block_bytes,
-        forecast: taken.clone(),
-        correction: None,
+/// that was. Each with the seconds that the choice goes by.
+fn best_of_strategies(
+    ways: &[(Weighed, f64)],
+    chosen: &Chosen,
+    taken: &Forecast,
+) -> Vec<(Weighed, f64)> {
+    let known = ways.iter().find(|(way, _)| way.forecast.is_of_way(taken));
+    let given = || {
+        let way = Weighed {
+            way: chosen.way,
+            block_bytes: chosen.block_bytes,
+            forecast: taken.clone(),
+            correction: None,
+        };
+        (way, taken.seconds)
     };
     let mut best = vec![known.cloned().unwrap_or_else(given)];
-    for weighed in ways {
-        let is_alike = |other: &&mut Weighed| other.forecast.strategy == weighed.forecast.strategy;
+    for (way, seconds) in ways {
+        let is_alike =
+            |(other, _): &&mut (Weighed, f64)| other.forecast.strategy == way.forecast.strategy;
         match best.iter_mut().find(is_alike) {
-            None => best.push(weighed.clone()),
-            Some(other) if other.forecast.is_of_way(taken) => {}
-            Some(other) if weighed.seconds(usual) < other.seconds(usual) => {
-                *other = weighed.clone()
-            }
+            None => best.push((way.clone(), *seconds)),
+            Some((other, _)) if other.forecast.is_of_way(taken) => {}
+            Some(other) if *seconds < other.1 => *other = (way.clone(), *seconds),
             Some(_) => {}
         }
     }
