@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +200,14 @@ def runs(thread: Path) -> bool:
     return False
 
 
+def wait_for_end(processes: Sequence[int], seconds: float, words: str) -> None:
+    """Until all of them have ended; `words` say what happened before, if they hang."""
+    until = time.monotonic() + seconds
+    while any(map(is_alive, processes)):
+        assert time.monotonic() < until, f"{words}: the others hang"
+        time.sleep(0.002)
+
+
 def send_kill(process: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(process, signal.SIGKILL)
@@ -313,11 +321,7 @@ class Campaign:
     def wait_for_end(self, job: subprocess.Popen, everybody: list[int], way: str) -> None:
         """A rank that is left alone may not hang."""
         begun = time.monotonic()
-        while any(is_alive(process) for process in everybody):
-            job.poll()
-            took = time.monotonic() - begun
-            assert took < END_SECONDS_MAX, f"{way} killed: the others hang"
-            time.sleep(0.002)
+        wait_for_end(everybody, END_SECONDS_MAX, f"{way} killed")
         job.wait()
         if way == "one rank":
             name = "longest end of the others, ms"

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
-from crash_kills import descendants, is_alive, mpi_segments, run_command, send_kill
+from crash_kills import descendants, mpi_segments, run_command, send_kill, wait_for_end
 from helpers import on_disk
 from histories import (
     NEVER,
@@ -227,11 +227,8 @@ class Job:
         return sum(log.exists() and word in log.read_bytes() for log in self.logs)
 
     def wait_for_end(self, everybody: Iterable[int], words: str) -> int:
-        until = time.monotonic() + SECONDS_MAX
-        while self.process.poll() is None or any(map(is_alive, everybody)):
-            assert time.monotonic() < until, f"{words}: the others hang"
-            time.sleep(0.005)
-        return self.process.returncode
+        wait_for_end([self.process.pid, *everybody], SECONDS_MAX, words)
+        return self.process.wait()
 
     def end_all(self) -> None:
         """Leaves nothing of a job behind when a test has failed."""

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from crash_kills import descendants, is_alive
+from crash_kills import descendants, wait_for_end
 from helpers import caught, leftovers, opened_with, same_bits, tree
 
 import penstock as ps
@@ -378,9 +378,7 @@ def stopped(place: Path, command: list, ranks: int, text: str = SLOW_WRITE) -> t
     os.killpg(job.pid, signal.SIGINT)
     pressed = time.monotonic()
     said, _ = job.communicate(timeout=HANG_SECONDS)
-    while any(map(is_alive, everybody)):
-        assert time.monotonic() < pressed + HANG_SECONDS, "a rank hangs"
-        time.sleep(0.01)
+    wait_for_end(everybody, HANG_SECONDS, "interrupted")
     return said, time.monotonic() - pressed
 
 
