@@ -44,12 +44,27 @@ typedef struct options {
     const char *volume;
 } options;
 
-/* Ends the job: where a rank fails, none waits for it. */
+/* Ends the job when this rank fails: no other waits for it. mpiexec may end before it has passed
+ * the text on. */
 static void fail(const char *text)
 {
     fprintf(stderr, "error: %s\n", text);
     MPI_Abort(MPI_COMM_WORLD, 1);
     abort();
+}
+
+/* Ends the job when all ranks know that it cannot go on. Rank 0 says why; the ranks end as after a
+ * run that went well, so that the text arrives. */
+static void refuse(const char *text)
+{
+    int rank;
+
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        fprintf(stderr, "error: %s\n", text);
+    }
+    MPI_Finalize();
+    exit(1);
 }
 
 static void try(int code)
@@ -382,12 +397,13 @@ static penstock_subfile *cell_of(penstock_file *file, uint64_t cells, uint64_t n
     return cell;
 }
 
-/* Fails unless the cells one after the other are the records in order. */
-static void check(penstock_fs *fs, uint64_t cells, const options *options)
+/* What is wrong, unless the cells one after the other are the records in order; else NULL. */
+static const char *fault(penstock_fs *fs, uint64_t cells, const options *options)
 {
     penstock_file *file;
     uint64_t before = 0;
     content made = {0, 0, 0}, found = {0, 0, 0};
+    int is_sorted = 1;
 
     try(penstock_file_attach(fs, "/datafile", "r", 0, &file));
     for (uint64_t number = 0; number < cells; number++) {
@@ -400,9 +416,7 @@ static void check(penstock_fs *fs, uint64_t cells, const options *options)
         }
         while ((count = reader_next(&reader)) > 0) {
             for (uint64_t i = 0; i < count; i++) {
-                if (reader.now[i] < before) {
-                    fail("a cell is not sorted, or does not follow on the last");
-                }
+                is_sorted &= reader.now[i] >= before;
                 before = reader.now[i];
                 content_add(&found, before);
             }
@@ -411,10 +425,10 @@ static void check(penstock_fs *fs, uint64_t cells, const options *options)
         penstock_subfile_free(cell);
     }
     try(penstock_file_detach(file));
-    if (memcmp(&made, &found, sizeof made) != 0) {
-        fail("the records are not those that were made");
+    if (!is_sorted) {
+        return "a cell is not sorted, or does not follow on the last";
     }
-    printf("sorted: each cell, and the cells one after the other\n");
+    return memcmp(&made, &found, sizeof made) ? "the records are not those that were made" : NULL;
 }
 
 /* ---------------------------------------------------------------------------------------------
@@ -467,7 +481,7 @@ static uint64_t number_of(const char *text)
     uint64_t number = strtoull(text, &end, 10);
 
     if (*end != '\0' || end == text) {
-        fail("an option needs a number");
+        refuse("an option needs a number");
     }
     return number;
 }
@@ -477,6 +491,7 @@ static options options_of(int count, char **words)
     options options = {1 << 18, 8192, 2, 0, 0, 0, NULL};
     int letter;
 
+    opterr = 0; /* each rank would print what getopt says */
     while ((letter = getopt(count, words, "r:b:s:c:e:a")) != -1) {
         switch (letter) {
         case 'r': options.records = number_of(optarg); break;
@@ -485,12 +500,12 @@ static options options_of(int count, char **words)
         case 'c': options.cache = number_of(optarg); break;
         case 'e': options.seed = number_of(optarg); break;
         case 'a': options.is_asynchronous = 1; break;
-        default: fail("there is no such option");
+        default: refuse("there is no such option");
         }
     }
     if (optind + 1 != count || options.records < 1 || options.block < 1 || options.servers < 1) {
-        fail("usage: fast_mesh_sort [-r RECORDS] [-b BLOCK] [-s SERVERS] [-c CACHE] [-e SEED] "
-             "[-a] VOLUME");
+        refuse("usage: fast_mesh_sort [-r RECORDS] [-b BLOCK] [-s SERVERS] [-c CACHE] [-e SEED] "
+               "[-a] VOLUME");
     }
     options.volume = words[optind];
     return options;
@@ -518,6 +533,7 @@ int main(int count, char **words)
     penstock_fs_options how = PENSTOCK_FS_OPTIONS_INIT;
     penstock_fs *fs;
     options options;
+    const char *wrong = NULL;
     uint64_t total;
     int rank, size;
 
@@ -526,7 +542,7 @@ int main(int count, char **words)
     MPI_Comm_size(comm, &size);
     options = options_of(count, words);
     if ((size & (size - 1)) != 0) {
-        fail("the number of processes must be a power of two");
+        refuse("the number of processes must be a power of two");
     }
     total = (uint64_t)size * options.records * WIDTH;
     how.cache_bytes = options.cache ? options.cache : total / 8 / options.servers + 1;
@@ -540,9 +556,14 @@ int main(int count, char **words)
     try(penstock_fs_open(&comm, options.volume, &how, &fs));
     work(fs, rank, size, &options);
     if (rank == 0) {
-        check(fs, (uint64_t)size, &options);
+        wrong = fault(fs, (uint64_t)size, &options);
     }
     try(penstock_fs_close(fs));
+    if (wrong != NULL) {
+        fprintf(stderr, "error: %s\n", wrong);
+    } else if (rank == 0) {
+        printf("sorted: each cell, and the cells one after the other\n");
+    }
     MPI_Finalize();
-    return 0;
+    return wrong != NULL;
 }

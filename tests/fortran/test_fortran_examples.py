@@ -119,6 +119,18 @@ def test_fast_mesh_sort(sort, tmp_path, ranks, records, block, way):
     np.testing.assert_array_equal(found, np.sort(given))
 
 
-def test_fast_mesh_sort_wants_a_power_of_two(sort, tmp_path):
-    done = start(sort, tmp_path / "volume", ranks=3)
-    assert done.returncode != 0 and "power of two" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "power of two"),
+        (["-r", "many"], "an option needs a number"),
+        (["-x"], "no such option"),
+        (["-b", 0], "usage: "),
+    ],
+    ids=["ranks", "number", "option", "zero"],
+)
+def test_fast_mesh_sort_refuses(sort, tmp_path, words, said):
+    done = start(sort, *words, tmp_path / "volume", ranks=3)
+    assert done.returncode == 1
+    assert done.stderr.count("error: ") == 1 and said in done.stderr, done.stderr
+    assert not (tmp_path / "volume").exists()
