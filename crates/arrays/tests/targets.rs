@@ -171,6 +171,41 @@ fn two_arrays_of_a_new_group_at_once() {
     assert_eq!(names(directory.path()), ["run.zarr"]);
 }
 
+/// Of several that find no group at the moment of their commits, one makes it, and the others put
+/// their arrays into that one.
+#[test]
+fn arrays_of_a_new_group_are_committed_at_the_same_moment() {
+    let names_of_arrays = ["t", "u", "v", "w"];
+    for round in 0..100 {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run.zarr");
+        let (schema, values) = of(chunks(&[2, 2], None, "none"));
+        let ready = std::sync::Barrier::new(names_of_arrays.len());
+        std::thread::scope(|scope| {
+            for name in names_of_arrays {
+                let schema = ArraySchema {
+                    name: name.to_string(),
+                    ..schema.clone()
+                };
+                let pending = write_pending(&path, &schema, &values, 1).unwrap();
+                let ready = &ready;
+                scope.spawn(move || {
+                    ready.wait();
+                    pending.commit(round % 2 == 0).unwrap();
+                });
+            }
+        });
+        assert_eq!(names(&path), ["t", "u", "v", "w", "zarr.json"]);
+        assert_eq!(names(directory.path()), ["run.zarr"]);
+        let group = std::fs::read_to_string(path.join("zarr.json")).unwrap();
+        let group: Value = serde_json::from_str(&group).unwrap();
+        let known = &group["consolidated_metadata"]["metadata"];
+        for name in names_of_arrays {
+            assert!(known[name].is_object(), "{name} is not in {known}");
+        }
+    }
+}
+
 #[test]
 fn two_jobs_that_write_the_same_are_told() {
     for disk in forms() {

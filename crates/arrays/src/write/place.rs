@@ -167,12 +167,15 @@ fn install_in_group(
 ) -> Result<()> {
     let (data, target) = (temporary.data(), group.join(name));
     let json = Node::read(&data)?.map(|node| node.json().clone());
-    if check_group(group, name)? {
+    let into_group = |json| {
         let install = || temporary.install(&data, &target);
-        return replacing_in_groups(&target, json, (temporary, sync), install);
+        replacing_in_groups(&target, json, (temporary, sync), install)
+    };
+    if check_group(group, name)? {
+        return into_group(json);
     }
     let new = temporary.beside("group");
-    let nodes = json.map(|json| (name.to_string(), json));
+    let nodes = json.clone().map(|json| (name.to_string(), json));
     let whole = consolidated::with(zarr::group_json(), nodes.into_iter().collect());
     files::make_directory(&new)?;
     files::write_json(&new.join("zarr.json"), &whole)?;
@@ -180,7 +183,14 @@ fn install_in_group(
     sync.paths(&[new.join("zarr.json"), new.clone()])?;
     // The rename replaces an empty directory, and no other. The groups above see a new group.
     let install = || files::rename(&new, group);
-    replacing_in_groups(group, Some(whole), (temporary, sync), install)
+    match replacing_in_groups(group, Some(whole), (temporary, sync), install) {
+        // Another writer has made the group meanwhile: the array goes into that one.
+        Err(_) if new.exists() && check_group(group, name)? => {
+            files::rename(&new.join(name), &data)?;
+            into_group(json)
+        }
+        installed => installed,
+    }
 }
 
 /// Puts a node at `path` by `install`, and keeps the consolidated metadata of the groups above
