@@ -15,7 +15,7 @@ use penstock_engine::{Error, Kind, NodeId, Result};
 use penstock_machines::bell::HasBell;
 use penstock_machines::memory::segment::Mapping;
 use serde::{Deserialize, Serialize};
-use tokio::io::Interest;
+use tokio::io::{AsyncWrite, Interest};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
@@ -357,10 +357,7 @@ impl Desk {
                 Peer::Server(number)
             }
         };
-        self.replace(&peer).await;
-        let entered = self.enter(&hello, &peer);
-        hello::send(&mut socket, &entered, false).await?;
-        let entry = Entry::new(self, entered?, peer);
+        let entry = self.welcome(&mut socket, &hello, peer).await?;
         let segment = Mapping::shared(SEGMENT_BYTES)?;
         if let Some(file) = segment.file() {
             let sent = socket.async_io(Interest::WRITABLE, || {
@@ -400,16 +397,35 @@ impl Desk {
         if !is_meant {
             return Err(failed(&"its certificate is for something else"));
         }
-        self.replace(&peer).await;
-        let entered = self.enter(&hello, &peer);
-        hello::send(&mut stream, &entered, false).await?;
-        let entry = Entry::new(self, entered?, peer);
+        let entry = self.welcome(&mut stream, &hello, peer).await?;
         let (socket, tls) = stream.into_inner();
         let socket = socket.into_std().map_err(|error| failed(&error))?;
         Ok(entry.admit(Stream::Remote(Box::new(RemoteStream {
             socket,
             tls: tls.into(),
         }))))
+    }
+
+    /// Gives a caller its place, and tells it so, or why not. The place is given back if the caller
+    /// goes before it has heard, or does not hear in time.
+    async fn welcome(
+        &self,
+        socket: &mut (impl AsyncWrite + Unpin),
+        hello: &Hello,
+        peer: Peer,
+    ) -> Result<Entry<'_>> {
+        self.replace(&peer).await;
+        match self.enter(hello, &peer) {
+            Ok(welcome) => {
+                let entry = Entry::new(self, welcome.node, peer);
+                hello::send(socket, &Ok::<_, Error>(welcome), false).await?;
+                Ok(entry)
+            }
+            Err(error) => {
+                hello::send(socket, &Err::<Welcome, _>(&error), false).await?;
+                Err(error)
+            }
+        }
     }
 
     fn may_come(&self, who: &User) -> bool {
@@ -512,10 +528,10 @@ struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
-    fn new(desk: &'a Desk, welcome: Welcome, peer: Peer) -> Self {
+    fn new(desk: &'a Desk, node: NodeId, peer: Peer) -> Self {
         Self {
             desk,
-            node: welcome.node,
+            node,
             peer: Some(peer),
         }
     }

@@ -327,11 +327,13 @@ fn what_is_said_again_is_refused() {
     let again = bench.dial(&host, &hello, None).unwrap_err();
     assert_eq!(again.kind, Kind::Exists, "{again}");
     drop(stream);
+    bench.until(|bench| bench.roster.clients() == 0);
     // A recorded connection of TLS.
     let keys = read_keys(bench.directory.path(), "user");
     let name = ServerName::try_from("127.0.0.1").unwrap();
     let mut tls = rustls::ClientConnection::new(keys.client, name).unwrap();
     let mut socket = TcpStream::connect(("127.0.0.1", bench.port)).unwrap();
+    socket.set_nodelay(true).unwrap();
     let mut recorded = Recorded {
         socket: &mut socket,
         sent: Vec::new(),
@@ -342,15 +344,12 @@ fn what_is_said_again_is_refused() {
     tls.writer().write_all(&spoken(&client_hello())).unwrap();
     tls.complete_io(&mut recorded).unwrap();
     let sent = recorded.sent;
-    let clients = bench.roster.clients();
+    bench.until(|bench| bench.roster.clients() == 1);
     let mut replay = TcpStream::connect(("127.0.0.1", bench.port)).unwrap();
     let _ = replay.write_all(&sent);
     let _ = replay.shutdown(std::net::Shutdown::Write);
     answer(replay);
-    assert!(
-        bench.roster.clients() <= clients.max(1),
-        "the replay is nobody"
-    );
+    assert_eq!(bench.roster.clients(), 1, "the replay is nobody");
     bench.check_honest();
 }
 
@@ -411,6 +410,18 @@ fn only_some_may_come() {
     );
 }
 
+/// A client that goes as soon as it has said who it is keeps no place.
+#[test]
+fn clients_that_do_not_wait_for_an_answer_leave_no_trace() {
+    let bench = Bench::open();
+    for _ in 0..100 {
+        let mut socket = UnixStream::connect(bench.socket()).unwrap();
+        socket.write_all(&spoken(&client_hello())).unwrap();
+    }
+    bench.check_honest(); // the last of them has been heard
+    bench.until(|bench| bench.roster.clients() == 0);
+}
+
 #[test]
 fn a_thousand_clients_come_at_once() {
     let bench = Bench::open();
@@ -423,10 +434,19 @@ fn a_thousand_clients_come_at_once() {
                 let address = Address::Host(socket);
                 let calls = (0..100).map(|_| {
                     let address = address.clone();
-                    async move { dial::dial(&address, &client_hello(), None).await }
+                    async move {
+                        let begun = Instant::now();
+                        loop {
+                            match dial::dial(&address, &client_hello(), None).await {
+                                // On a machine that is busy the last of them may not be heard in
+                                // time, and call again.
+                                Err(_) if begun.elapsed() < WAIT_MAX => {}
+                                called => break called.unwrap(),
+                            }
+                        }
+                    }
                 });
-                let all = runtime.block_on(futures::future::join_all(calls));
-                all.into_iter().map(|one| one.unwrap()).collect::<Vec<_>>()
+                runtime.block_on(futures::future::join_all(calls))
             })
         })
         .collect();
@@ -439,7 +459,7 @@ fn a_thousand_clients_come_at_once() {
         let nodes = joined.iter().map(|(welcome, _)| welcome.node);
         nodes.into_iter().all(|node| is_member(&bench.node, node))
     });
-    assert_eq!(bench.roster.clients(), 1000);
+    bench.until(|bench| bench.roster.clients() == 1000);
     drop(joined);
     bench.until(|bench| bench.roster.clients() == 0);
     bench.check_honest();
@@ -567,8 +587,8 @@ fn a_certificate_that_expires_ends_no_connection() {
 #[test]
 fn clients_may_be_slow() {
     const BYTES: usize = 6 << 20;
-    const STEP: usize = 256 << 10;
-    let patience = Duration::from_secs(3);
+    const STEP: usize = 128 << 10;
+    let patience = Duration::from_secs(10);
     let bench = Bench::new(Guests::All, patience);
     let mut clients: Vec<_> = bench
         .ways()
@@ -593,7 +613,7 @@ fn clients_may_be_slow() {
             {}
         }
         // Longer than the patience in all, and never as long between two steps.
-        while step.elapsed() < Duration::from_millis(200) {
+        while step.elapsed() < Duration::from_millis(250) {
             let mut pause = Pause::default();
             bench.node.look(&mut pause, |_| ());
             std::thread::sleep(Duration::from_millis(1));
