@@ -13,7 +13,7 @@ MPI     := mpich
 RANKS   := $(if $(filter mpich,$(MPI)),1 3 8,3)
 $(if $(filter mpich openmpi abi,$(MPI)),,$(error MPI=$(MPI): it must be mpich, openmpi or abi))
 LIMIT   := timeout -k 10 3600
-PYTEST  := python -m pytest -q -o faulthandler_timeout=240 -o faulthandler_exit_on_timeout=true
+PYTEST  := python -m pytest -q -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # Tests that are not under mpiexec run side by side, one more of them than there are processors.
 JOBS    ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 SIDE_BY_SIDE := -n $(JOBS) --dist worksteal
@@ -65,6 +65,7 @@ test-rust: venv ## the Rust tests
 
 test-python: build ## the Python tests without MPI
 	@echo "== test: Python, embedded"
+	@python -c "import matplotlib.font_manager" # makes its cache of fonts
 	$(LIMIT) $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/mpi --ignore=tests/hosts --ignore=tests/c --ignore=tests/fortran
 
 # Each of the other MPIs has an environment of its own, which uses the packages of .venv, too. Tests

@@ -26,17 +26,13 @@ import zarr
 from obstore.store import S3Store
 
 import penstock as ps
+from penstock_bench.running import keep_port
 
 BUCKET = "data"
-START_SECONDS_MAX = 120
+START_SECONDS_MAX = 500
 GOFAKES3 = "github.com/johannesboyne/gofakes3/cmd/gofakes3@v1.2.0"
 BUILD_SECONDS_MAX = 300
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+ANSWERS_SECONDS_MAX = 120
 
 
 def environment(port: int, address: str = "127.0.0.1") -> dict[str, str]:
@@ -104,7 +100,7 @@ def gofakes3() -> str | None:
 @contextlib.contextmanager
 def service(address: str = "127.0.0.1", of: str | None = None) -> Iterator[Service]:
     """Starts a service at an address of this host: moto's server, or the program `of` gofakes3."""
-    port = free_port()
+    port = keep_port(address)
     command = [sys.executable, "-m", "moto.server", "-H", address, "-p", str(port)]
     if of is not None:
         command = [of, "-backend", "memory", "-host", f"{address}:{port}"]
@@ -177,7 +173,14 @@ class Gate(Proxy):
         self.seen: list[str] = []
         self.has_come = threading.Event()
         self.is_open = threading.Event()
+        self.is_dropped = False
         self.lock = threading.Lock()
+
+    def drop(self) -> None:
+        """Opens it for nothing: all requests that have not gone on are lost, of a process that has
+        been killed."""
+        self.is_dropped = True
+        self.is_open.set()
 
     def fate(self, method: str, path: str) -> str | None:
         if method in ("GET", "HEAD"):
@@ -188,19 +191,42 @@ class Gate(Proxy):
         if is_held:
             self.has_come.set()
             self.is_open.wait()
-        return None
+        return "lost request" if self.is_dropped else None
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    """Knows how many requests it has not yet answered."""
+
+    def __init__(self, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.requests, self.change = 0, threading.Condition()
+
+    def count(self, more: int) -> None:
+        with self.change:
+            self.requests += more
+            self.change.notify_all()
+
+    def wait_for_requests(self) -> None:
+        with self.change:
+            done = self.change.wait_for(lambda: self.requests == 0, ANSWERS_SECONDS_MAX)
+        assert done, "requests are not answered"
 
 
 def _handler(target: int, proxy: Proxy) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
+        server: _Server
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: object) -> None:
             pass
 
         def handle_any(self) -> None:
-            with contextlib.suppress(ConnectionError):
-                self.pass_on()
+            self.server.count(1)
+            try:
+                with contextlib.suppress(ConnectionError):
+                    self.pass_on()
+            finally:
+                self.server.count(-1)
 
         def pass_on(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -236,7 +262,8 @@ def _handler(target: int, proxy: Proxy) -> type[http.server.BaseHTTPRequestHandl
 
         def cut(self) -> None:
             self.close_connection = True
-            self.connection.shutdown(socket.SHUT_RDWR)
+            with contextlib.suppress(OSError):  # the other end may have gone
+                self.connection.shutdown(socket.SHUT_RDWR)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any
 
@@ -291,13 +318,14 @@ def are_in_order(states: Sequence[object], expected: Sequence[object]) -> bool:
 
 @contextlib.contextmanager
 def before(target: int, proxy: Proxy) -> Iterator[int]:
-    """Starts a proxy before the service; gives its port."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(target, proxy))
+    """Starts a proxy before the service; gives its port. At the end no request is under way."""
+    server = _Server(_handler(target, proxy))
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         yield server.server_address[1]
     finally:
         server.shutdown()
+        server.wait_for_requests()
         server.server_close()
         thread.join()

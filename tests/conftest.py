@@ -23,7 +23,7 @@ from helpers import fast_directory, mounted_tmpfs
 # zarr-python looks up shards by their fill value, too, and that of a record has no hash.
 zarr.codecs.sharding.lru_cache = lambda: lambda function: function
 
-TEST_SECONDS_MAX = 400
+TEST_SECONDS_MAX = 900
 
 hypothesis.settings.register_profile(
     "penstock",

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import some_attempt
 
 from penstock_bench import dickens_thakur as command
 from penstock_bench import figures as shared
@@ -60,14 +61,18 @@ def test_all_figures(tmp_path):
 
 def test_computation_is_as_long_as_the_write_and_hides_it(tmp_path):
     """With a disk that takes no processor time, so that there is something to hide."""
-    _, report = bench("6", "--path", ".", "--throttle", "40", cwd=tmp_path)
-    assert report["compute_seconds"] > 0.09
-    (figure,) = report["figures"]
-    points = points_of(figure)
-    wanted = report["compute_seconds"]
-    assert wanted / 10 < points["two-phase:5, none"]["compute_seconds"] < 10 * wanted
-    assert max(point["hidden_percent"] for point in points.values()) > 5
-    assert all(count > 0 for count in report["multiplications_per_rank"].values())
+
+    def is_hidden() -> bool:
+        _, report = bench("6", "--path", ".", "--throttle", "40", cwd=tmp_path)
+        assert report["compute_seconds"] > 0.09
+        assert all(count > 0 for count in report["multiplications_per_rank"].values())
+        (figure,) = report["figures"]
+        points = points_of(figure)
+        wanted, took = report["compute_seconds"], points["two-phase:5, none"]["compute_seconds"]
+        most = max(point["hidden_percent"] for point in points.values())
+        return wanted / 10 < took < 10 * wanted and most > 5
+
+    assert some_attempt(is_hidden)
 
 
 def test_what_is_hidden():

@@ -311,7 +311,7 @@ def test_a_save_that_is_killed_at_any_request(bucket: Service, place, kind):
             assert process.exitcode in (None, 0)
             process.kill()
             process.join()
-            gate.is_open.set()
+            gate.drop()
         states.append(state_of(path))
         theirs.append(state_for_others(bucket, path))
         bucket_saver.save(url(path), "timestep", 50)

@@ -270,7 +270,7 @@ def test_a_write_that_is_killed_at_any_request(bucket: Service, kind):
             is_done = process.poll() == 0
             process.send_signal(signal.SIGKILL)
             process.wait()
-            gate.is_open.set()
+            gate.drop()
         try:
             found = load(url(path))
         except ps.MissingError:

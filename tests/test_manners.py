@@ -227,12 +227,9 @@ def test_a_mismatch_says_in_what(place):
 
     for error in ps.run(main, 2):
         assert type(error) is ps.MismatchError
-        assert "shape" in str(error) and "[4, 6]" in str(error) and "[4, 7]" in str(error)
-        assert (
-            "f8" not in str(error)
-            and "Distribution" not in str(error)
-            and "Some(" not in str(error)
-        )
+        text = str(error).replace(str(place), "")  # the name is random, and may have "f8" in it
+        assert "shape" in text and "[4, 6]" in text and "[4, 7]" in text
+        assert "f8" not in text and "Distribution" not in text and "Some(" not in text
 
 
 def test_no_message_is_of_rust(place):

@@ -287,10 +287,11 @@ def test_natural_chunking(place):
 
 def test_the_temporary_while_it_is_there(place):
     (drawn,) = (paths for paths in TREES if paths[0].startswith("."))
-    slow = ps.testing.Faults(bytes_per_second=30)  # the write takes a second
-    with ps.Session(faults=slow) as s:
-        u = ps.Array("u", (4,), "f8", disk=ps.Chunks((4,)))
+    u = ps.Array("u", (4,), "f8", disk=ps.Chunks((4,)))
+    with ps.Session() as s:
         s.write(place / "run.zarr", u, np.zeros(4))
+    slow = ps.testing.Faults(bytes_per_second=6)  # the write takes five seconds
+    with ps.Session(faults=slow) as s:
         written = s.begin_write(place / "run.zarr", u, np.ones(4), background="disk")
         (temporary,) = place.glob(".*")
         there = {f"{temporary.name}/{entry.name}" for entry in temporary.iterdir()}

@@ -404,11 +404,11 @@ def test_a_job_that_dies_leaves_all_or_nothing(place: Path) -> None:
                     return True
 
                 until(written)
+            until(lambda: remains(place / "arrays") == [])  # no server is at work on it
             stored = zarr.open_group(place / "arrays" / "u.zarr", mode="r")
             if "u" in stored:
                 np.testing.assert_array_equal(stored["u"][...], np.full((rows, 1 << 16), 7.0))
             subprocess.run(["rm", "-r", place / "arrays" / "u.zarr"], check=True)
-        until(lambda: remains(place / "arrays") == [])
 
 
 def test_a_server_that_is_killed(place: Path) -> None:

@@ -361,9 +361,15 @@ def test_a_client_that_takes_nothing_is_cut_off_alone(volume: Path, tmp_path: Pa
         ):
             assert reader.stdout is not None
             words = map(str.strip, reader.stdout)
+            seen: list[str] = []
+
+            def hear() -> str:
+                seen.append(next(words))
+                return seen[-1]
+
             try:
                 for attempt in range(20):  # it may be stopped between two reads
-                    while next(words) == "cut off":
+                    while hear() == "cut off":
                         pass
                     time.sleep(0.013 * attempt)
                     reader.send_signal(signal.SIGSTOP)
@@ -375,9 +381,8 @@ def test_a_client_that_takes_nothing_is_cut_off_alone(volume: Path, tmp_path: Pa
                         break
                 assert count, "it was never cut off"
                 # It hears that, comes in again, and goes on.
-                seen = []
                 while "cut off" not in seen or seen[-1] != "right":
-                    seen.append(next(words))
+                    hear()
                 assert set(seen) <= {"right", "cut off"}
             finally:
                 reader.kill()

@@ -103,8 +103,10 @@ def test_testing_comes_to_its_end(place, slow, background):
 
     def in_time():
         counts, longest = zip(*run(main, servers=1), strict=True)
-        assert all((count > 1) == (background != "none") for count in counts)
-        return max(longest) < 0.1
+        if background == "none":
+            assert set(counts) == {1}
+            return max(longest) < 0.1
+        return max(longest) < 0.1 and min(counts) > 1  # it may end before the first test
 
     assert some_attempt(in_time)
     assert same_bits(np.fromfile(place / "u").reshape(12, 8), ramp((12, 8)))
@@ -241,7 +243,7 @@ def test_a_rank_that_leaves(place, slow, background):
     u = RAW.with_disk(ps.Distribution("BLOCK,*", (RANKS,)))
     run(lambda s: s.write(place / "u", u, part(u, s.rank, ramp((12, 8)))))
     before = tree(place)
-    slow(500)
+    slow(50)  # each disk is at work for five seconds
     errors = [None] * RANKS
 
     def main(session):

@@ -37,7 +37,7 @@ def test_the_job_of_the_page(tmp_path):
     )
     mpiexec = Path(sys.executable).with_name("mpiexec")
     subprocess.run(
-        [mpiexec, "-n", "3", sys.executable, "job.py"], cwd=tmp_path, check=True, timeout=120
+        [mpiexec, "-n", "3", sys.executable, "job.py"], cwd=tmp_path, check=True, timeout=600
     )
     found = xr.open_dataset(tmp_path / "job.zarr", engine=penstock.xarray.Backend)
     assert found.u.mean("x").values.tolist() == [0.0] * 10 + [1.0] * 10 + [2.0] * 10
@@ -68,6 +68,6 @@ def test_workers_of_mpi4py_futures_write_regions(tmp_path):
     (tmp_path / "pool.py").write_text(POOL)
     mpiexec = Path(sys.executable).with_name("mpiexec")
     command = [mpiexec, "-n", "4", sys.executable, "-m", "mpi4py.futures", "pool.py"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=120)
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=600)
     found = xr.open_dataset(tmp_path / "run.zarr", engine=penstock.xarray.Backend)
     assert found.u.values.tolist() == list(range(70))

@@ -14,7 +14,6 @@ import contextlib
 import functools
 import http.client
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +27,7 @@ from obstore.store import ObjectStore, from_url
 
 import penstock as ps
 from penstock_bench.command import MIB, FailedError, Parser, UsageError, complain
-from penstock_bench.running import running
+from penstock_bench.running import keep_port, running
 
 PENSTOCK, CRATE, ZARR = "Penstock", "object_store alone", "zarr-python"
 REQUESTS = 16
@@ -41,9 +40,7 @@ Times = dict[tuple[str, str], list[float]]
 @contextlib.contextmanager
 def local_service() -> Iterator[str]:
     """A service on this host with an empty bucket, as a URL; the environment leads to it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = keep_port()
     variables = {
         "AWS_ACCESS_KEY_ID": "benchmark",
         "AWS_SECRET_ACCESS_KEY": "benchmark",

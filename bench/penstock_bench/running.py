@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from penstock_bench.command import FailedError
 
-START_SECONDS_MAX = 60
+START_SECONDS_MAX = 600
 END_SECONDS_MAX = 60
 
 
@@ -56,14 +56,14 @@ def serving(url: str, *arguments: object) -> Iterator[None]:
 _kept_ports: list[socket.socket] = []
 
 
-def keep_port() -> int:
-    """Return a port of this host at which nobody but the servers of this process will listen.
+def keep_port(address: str = "127.0.0.1") -> int:
+    """Return a port of an address at which nobody but the servers of this process will listen.
 
     A socket that listens at nothing keeps it: the system gives the port to nobody who asks for any.
     """
     keeper = socket.socket()
     keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    keeper.bind(("127.0.0.1", 0))
+    keeper.bind((address, 0))
     _kept_ports.append(keeper)
     return int(keeper.getsockname()[1])
 

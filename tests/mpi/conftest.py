@@ -27,23 +27,11 @@ mpi4py.rc.thread_level = "multiple" if RANKS == "3" else "funneled"
 
 from helpers import fast_directory  # noqa: E402
 from mpi4py import MPI  # noqa: E402
+from mpihelpers import OURS, rest  # noqa: E402
 
 WORLD = MPI.COMM_WORLD
-OURS = WORLD.Dup()
-"""For the suite's own messages."""
-OTHERS_SECONDS_MAX = 40
-PHASE_SECONDS_MAX = 120
-
-
-def rest(comm=OURS, seconds: float | None = None) -> bool:
-    """A barrier in which ranks sleep; False if some rank has not come in time."""
-    until = None if seconds is None else time.monotonic() + seconds
-    request = comm.Ibarrier()
-    while not request.Test():
-        if until is not None and time.monotonic() > until:
-            return False
-        time.sleep(0.0005)
-    return True
+OTHERS_SECONDS_MAX = 300
+PHASE_SECONDS_MAX = 600
 
 
 def name_of_mpi() -> str:
@@ -73,7 +61,7 @@ def pytest_report_header():
 
 
 def watch(config) -> None:
-    """Ends the whole job in two minutes from now, unless called again: also between the tests, and
+    """Ends the whole job in ten minutes from now, unless called again: also between the tests, and
     while MPI is finalised."""
     faulthandler.dump_traceback_later(PHASE_SECONDS_MAX, exit=True, file=config.penstock_terminal)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,22 @@ from mpi4py import MPI
 
 import penstock as ps
 
+OURS = MPI.COMM_WORLD.Dup()
+"""For the suite's own messages."""
 TRANSPORTS = ("shared", "messages")
 HOSTS = MPI.COMM_WORLD.allgather(MPI.Get_processor_name())
 """The host of each rank: mostly one."""
+
+
+def rest(comm=OURS, seconds: float | None = None) -> bool:
+    """A barrier in which ranks sleep; False if some rank has not come in time."""
+    until = None if seconds is None else time.monotonic() + seconds
+    request = comm.Ibarrier()
+    while not request.Test():
+        if until is not None and time.monotonic() > until:
+            return False
+        time.sleep(0.0005)
+    return True
 
 
 def sends_messages(transport: str) -> bool:

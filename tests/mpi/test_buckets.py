@@ -12,6 +12,7 @@ import zarr
 from buckets import BUCKET, Service, environment, service
 from helpers import same_bits, values
 from mpi4py import MPI
+from mpihelpers import rest
 
 import penstock as ps
 
@@ -27,6 +28,7 @@ def bucket():
         is_one = len(set(hosts)) == 1
         address = "127.0.0.1" if is_one else socket.gethostbyname(hosts[0])
         running = stack.enter_context(service(address)) if COMM.rank == 0 else None
+        rest(COMM)
         port = COMM.bcast(running.port if running else None)
         os.environ.update(environment(port, address))
         yield running or Service(port, address)

@@ -1,6 +1,5 @@
 """Parallel files in an MPI job: every rank is a client, and some have servers."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -171,7 +170,6 @@ def test_errors_are_those_of_all_ranks(place: Path) -> None:
             ps.FileSystem(path)
     comm.barrier()
     fs.close()
-    os.sync()
 
 
 def test_attach_together(place: Path) -> None:

@@ -17,7 +17,7 @@ from buckets import BUCKET, Service, environment, service
 from conformance import random_case, read, write
 from helpers import same_bits, values
 from mpi4py import MPI
-from mpihelpers import TRANSPORTS, assert_fails
+from mpihelpers import TRANSPORTS, assert_fails, rest
 from repositories import fetched
 from rows import Plan, look, restart
 from rows import save as save_rows
@@ -53,6 +53,7 @@ def bucket():
         hosts = COMM.allgather(socket.gethostname())
         address = "127.0.0.1" if len(set(hosts)) == 1 else socket.gethostbyname(hosts[0])
         running = stack.enter_context(service(address)) if COMM.rank == 0 else None
+        rest(COMM)
         port = COMM.bcast(running.port if running else None)
         os.environ.update(environment(port, address))
         yield running or Service(port, address)

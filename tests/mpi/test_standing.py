@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import zarr
 from conformance import random_case, round_trip
-from mpihelpers import HOSTS
+from mpihelpers import HOSTS, rest
 from serving import alone
 
 import penstock as ps
@@ -29,6 +29,7 @@ def server(mpi, place):
             ps.FileSystem.create(place / "volume", servers=2, capacity=16 << 20).close()
             options = ("--arrays", place / "arrays")
             url = stack.enter_context(alone(place / "volume", *options)).url
+        rest(mpi)
         yield mpi.bcast(url)
         mpi.Barrier()
 

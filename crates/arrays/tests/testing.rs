@@ -114,7 +114,7 @@ fn the_rate_is_kept_by_calls_of_any_size() {
             }
             medium.finish(true).unwrap();
         });
-        assert!(cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID) - cpu < 0.2);
+        assert!(cpu_seconds(libc::CLOCK_THREAD_CPUTIME_ID) - cpu < 0.5);
         passed
     });
 }

@@ -563,18 +563,14 @@ fn plotted(arguments: &[&str], plot: &str) -> Vec<(String, Value)> {
 
 /// Runs a command that reads `input`; what its stand-in for Python is asked to draw, and what from.
 fn drawn(arguments: &[&str], input: &str) -> Vec<(String, Value)> {
-    use std::os::unix::fs::PermissionsExt;
-
+    // Not made here: a child of another test might have it open for writing as it is to run.
+    let python = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/python.sh");
     let directory = tempfile::tempdir().unwrap();
-    let python = directory.path().join("python");
-    let script = "#!/bin/sh\nshift 2\necho \"$@\" >> \"$LOG\"\ncat >> \"$LOG\"\necho >> \"$LOG\"\n";
-    std::fs::write(&python, script).unwrap();
-    std::fs::set_permissions(&python, PermissionsExt::from_mode(0o755)).unwrap();
     std::fs::write(directory.path().join("input.json"), input).unwrap();
     let log = directory.path().join("log");
     let ran = Command::new(env!("CARGO_BIN_EXE_penstock"))
         .args(arguments)
-        .env("PENSTOCK_PYTHON", &python)
+        .env("PENSTOCK_PYTHON", python)
         .env("LOG", &log)
         .current_dir(directory.path())
         .stdin(std::fs::File::open(directory.path().join("input.json")).unwrap())

@@ -263,43 +263,55 @@ mod tests {
         huge.map(|(_, kib)| kib.parse::<u64>().unwrap()).sum()
     }
 
-    /// Whether the administrator lets processes ask for huge pages of private memory.
-    fn may_be_huge() -> bool {
+    /// Whether the kernel's word on huge pages of private memory is this one.
+    fn is_enabled(word: &str) -> bool {
         let says = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
-        says.is_ok_and(|says| !says.contains("[never]"))
+        says.is_ok_and(|says| says.contains(&format!("[{word}]")))
+    }
+
+    type Make = fn(usize) -> Result<Mapping>;
+
+    /// The KiB of huge pages in which a new mapping lies, if the kernel has any of them for it.
+    fn huge_kib_of_new(make: Make, bytes: usize) -> Option<u64> {
+        let mapping = make(bytes).unwrap();
+        assert!(mapping.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
+        // SAFETY: the mapping has this number of bytes, and nobody else has it.
+        let all = unsafe { std::slice::from_raw_parts_mut(mapping.base(), bytes) };
+        assert!(all.iter().all(|&byte| byte == 0));
+        all.fill(1);
+        let found = huge_kib(&mapping);
+        // SAFETY: it does not change what is in the mapping.
+        let can = unsafe { libc::madvise(mapping.base().cast(), bytes, libc::MADV_COLLAPSE) };
+        let may = mapping.name().is_some() || !is_enabled("never");
+        (can == 0 && may).then_some(found)
     }
 
     #[test]
     fn large_ones_are_huge_pages_where_there_are_any() {
-        let make = [Mapping::private, Mapping::shared];
+        let make: [Make; 2] = [Mapping::private, Mapping::shared];
         for (make, bytes) in make.into_iter().flat_map(|make| [(make, 1), (make, 3)]) {
             let bytes = bytes * HUGE_PAGE_BYTES;
-            let mapping = make(bytes).unwrap();
-            assert!(mapping.base().addr().is_multiple_of(HUGE_PAGE_BYTES));
-            // SAFETY: the mapping has this number of bytes, and nobody else has it.
-            let all = unsafe { std::slice::from_raw_parts_mut(mapping.base(), bytes) };
-            assert!(all.iter().all(|&byte| byte == 0));
-            all.fill(1);
-            let found = huge_kib(&mapping);
-            // SAFETY: it does not change what is in the mapping.
-            let can = unsafe { libc::madvise(mapping.base().cast(), bytes, libc::MADV_COLLAPSE) };
-            if can == 0 && (mapping.name().is_some() || may_be_huge()) {
-                assert_eq!(found, bytes as u64 >> 10);
-            } else {
-                eprintln!("there are no huge pages to be had: not tested");
+            // The kernel may be short of them for a moment.
+            match (0..20).filter_map(|_| huge_kib_of_new(make, bytes)).max() {
+                Some(most) => assert_eq!(most, bytes as u64 >> 10),
+                None => eprintln!("there are no huge pages to be had: not tested"),
             }
         }
     }
 
     #[test]
     fn small_ones_take_what_they_need() {
-        for make in [Mapping::private, Mapping::shared] {
+        let make: [Make; 2] = [Mapping::private, Mapping::shared];
+        for make in make {
             for bytes in [0, 1, 4097, HUGE_PAGE_BYTES - 1] {
                 let mapping = make(bytes).unwrap();
                 assert_eq!(mapping.bytes(), bytes);
                 // SAFETY: the mapping has this number of bytes, and nobody else has it.
                 unsafe { std::slice::from_raw_parts_mut(mapping.base(), bytes) }.fill(1);
-                assert_eq!(huge_kib(&mapping), 0);
+                // A mapping without a name may be one with its neighbours, and theirs are huge.
+                if mapping.name().is_some() || !is_enabled("always") {
+                    assert_eq!(huge_kib(&mapping), 0);
+                }
             }
         }
     }
