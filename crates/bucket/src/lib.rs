@@ -44,6 +44,6 @@ mod service;
 mod url;
 
 pub use draft::{Draft, Fork};
-pub use place::{Place, Version};
+pub use place::{About, Place, Version};
 pub use process::own_process;
 pub use url::{bucket_of, committed, is_in_repository, is_url, key_of};
