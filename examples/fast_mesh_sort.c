@@ -44,11 +44,11 @@ typedef struct options {
     const char *volume;
 } options;
 
-/* Ends the job when this rank fails: no other waits for it. mpiexec may end before it has passed
- * the text on. */
+/* Ends the job when this rank fails: no other waits for it. */
 static void fail(const char *text)
 {
     fprintf(stderr, "error: %s\n", text);
+    sleep(1); /* so that mpiexec passes the text on before it ends */
     MPI_Abort(MPI_COMM_WORLD, 1);
     abort();
 }

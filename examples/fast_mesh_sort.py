@@ -223,7 +223,13 @@ def main(arguments: list[str] | None = None) -> None:
         from mpi4py import MPI
 
         comm = MPI.COMM_WORLD
-        sys.excepthook = lambda *error: (sys.__excepthook__(*error), comm.Abort(1))  # type: ignore
+
+        def end_job(*error: Any) -> None:
+            sys.__excepthook__(*error)
+            time.sleep(1)  # so that mpiexec passes the words on before it ends
+            comm.Abort(1)
+
+        sys.excepthook = end_job
     size, rank = (comm.size, comm.rank) if comm else (options.threads, 0)
     if size < 1 or size & (size - 1):
         sys.exit(f"error: {size} processes: their number must be a power of two")

@@ -75,13 +75,23 @@ def test_the_first_program(tmp_path: Path, ranks: int):
 
 
 @needs_mpi
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_first_program_says_what_is_wrong(tmp_path: Path, ranks: int):
+    (source,) = [block for block in blocks("c") if "int main" in block]
+    program = built(source, tmp_path, with_mpi=True)
+    (tmp_path / "first.zarr").write_text("something else")
+    ended = run(program, ranks=ranks, cwd=tmp_path)
+    assert ended.code != 0 and "first.zarr" in ended.said and "file" in ended.said, ended.said
+
+
+@needs_mpi
 def test_the_first_program_without_mpi(tmp_path: Path):
     """As the page says: NULL in place of a communicator."""
     (source,) = [block for block in blocks("c") if "int main" in block]
     for line in ("#include <mpi.h>", "MPI_Init(&argc, &argv);", "MPI_Finalize();"):
         source = source.replace(line, "")
     source = source.replace("MPI_Comm comm = MPI_COMM_WORLD;", "(void)argc, (void)argv;")
-    source = source.replace("MPI_Abort(MPI_COMM_WORLD, 1)", "exit(1)").replace("&comm", "NULL")
+    source = source.replace("&comm", "NULL")
     program = built(source, tmp_path, with_mpi=False)
     assert run(program, cwd=tmp_path).fine() == "48000 bytes written by all\n"
     check_first_store(tmp_path / "first.zarr", 1)
