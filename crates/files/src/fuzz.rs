@@ -4,9 +4,9 @@
 //! A failure prints its seed; `PENSTOCK_SEED=<seed> cargo test -p penstock-files --lib fuzz` runs
 //! that one alone. `PENSTOCK_FUZZ_SECONDS` runs seeds for as long: `make fuzz`.
 
-#[path = "../tests/seeds/mod.rs"]
+#[path = "../tests/all/seeds/mod.rs"]
 mod seeds;
-#[path = "../tests/simulated/mod.rs"]
+#[path = "../tests/all/simulated/mod.rs"]
 mod simulated;
 
 use penstock_engine::encoding::{decode, encode};

@@ -4,9 +4,9 @@
 //! `mpiexec` is on the path it says so and ends. The library is that beside `mpiexec`, or the one
 //! that `PENSTOCK_TEST_MPI_LIBRARY` names.
 
+#[path = "all/common/mod.rs"]
 mod common;
 
-use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -16,13 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Memory, Stores};
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use penstock_conformance::{Bench, Case, Form, Need, Seat};
 use penstock_engine::{Error, Machine};
 use penstock_layout::Share;
 use penstock_machines::Node;
-use penstock_machines::mpi::abi::{Constants, Handle};
-use penstock_machines::mpi::api::Api;
+use penstock_machines::mpi::runtime::{Runtime, library_of};
 use penstock_machines::mpi::{Transport, join};
 
 /// Says to a rank that it is one, and how it reaches the others.
@@ -45,7 +43,9 @@ fn start_jobs() {
     let Some(mpiexec) = found.find(|mpiexec| mpiexec.is_file()) else {
         return println!("no mpiexec on the path: nothing is tested");
     };
-    let library = library_beside(&mpiexec);
+    let named = std::env::var_os(LIBRARY).map(PathBuf::from);
+    let library = named.or_else(|| library_of(mpiexec.to_str().unwrap()));
+    let library = library.expect("no MPI library beside mpiexec: set PENSTOCK_TEST_MPI_LIBRARY");
     for ranks in ["2", "3"] {
         for transport in ["shared", "messages"] {
             let mut job = Command::new(&mpiexec);
@@ -63,19 +63,6 @@ fn start_jobs() {
     }
 }
 
-/// The MPI library to use: some packages have no link to it without a version.
-fn library_beside(mpiexec: &Path) -> PathBuf {
-    if let Some(named) = std::env::var_os(LIBRARY) {
-        return named.into();
-    }
-    let names = ["libmpi.so.12", "libmpi.so.40", "libmpi.so"];
-    let mut libraries = names
-        .map(|name| mpiexec.with_file_name("../lib").join(name))
-        .into_iter();
-    let found = libraries.find(|library| library.is_file());
-    found.unwrap_or_else(|| panic!("no MPI library beside {}: set {LIBRARY}", mpiexec.display()))
-}
-
 /// Whether a job ends well. One that hangs is stopped.
 fn await_job(mut job: Child) -> bool {
     let until = Instant::now() + JOB_MAX;
@@ -89,81 +76,8 @@ fn await_job(mut job: Child) -> bool {
     false
 }
 
-/// An MPI library, and what is in its headers.
-struct Mpi {
-    library: Library,
-    path: PathBuf,
-    world: Handle,
-    constants: Constants,
-}
-
-impl Mpi {
-    /// Loads the library, and initialises it.
-    fn init(path: &Path) -> Self {
-        // SAFETY: an MPI library may be loaded at any time.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) }.unwrap();
-        // SAFETY: the addresses are not read; they are the handles of Open MPI.
-        let at = |name: &[u8]| unsafe {
-            library
-                .get::<*const c_void>(name)
-                .ok()
-                .map(|at| at.into_raw().addr())
-        };
-        let of_open_mpi = (
-            at(b"ompi_mpi_comm_world"),
-            at(b"ompi_mpi_byte"),
-            at(b"ompi_mpi_errors_return"),
-        );
-        let (world, byte, errors_return, any_source) = match of_open_mpi {
-            (Some(world), Some(byte), Some(errors_return)) => (world, byte, errors_return, -1),
-            _ => (0x4400_0000, 0x4c00_010d, 0x5400_0001, -2), // MPICH's
-        };
-        type Init = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
-        let (funneled, mut provided) = (1, 0);
-        // SAFETY: the MPI standard gives this signature, and there are no arguments to give.
-        let code = unsafe {
-            let init = library.get::<Init>(b"MPI_Init_thread").unwrap();
-            init(
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                funneled,
-                &mut provided,
-            )
-        };
-        assert!(code == 0 && provided >= funneled);
-        type Set = unsafe extern "C" fn(Handle, Handle) -> c_int;
-        // SAFETY: the MPI standard gives this signature. MPI answers with errors then, instead
-        // of ending the job; so does mpi4py.
-        let code = unsafe {
-            library.get::<Set>(b"MPI_Comm_set_errhandler").unwrap()(world, errors_return)
-        };
-        assert_eq!(code, 0);
-        Self {
-            library,
-            path: path.to_path_buf(),
-            world,
-            constants: Constants { byte, any_source },
-        }
-    }
-
-    fn api(&self) -> Api {
-        Api::load(&self.path, self.constants).unwrap()
-    }
-
-    fn finalize(self) {
-        // SAFETY: the MPI standard gives this signature; all nodes have been dropped.
-        let code = unsafe {
-            let finalize = self
-                .library
-                .get::<unsafe extern "C" fn() -> c_int>(b"MPI_Finalize");
-            finalize.unwrap()()
-        };
-        assert_eq!(code, 0);
-    }
-}
-
 struct OfRanks {
-    mpi: Mpi,
+    mpi: Runtime,
     transport: Transport,
     ranks: usize,
     rank: usize,
@@ -185,7 +99,13 @@ impl Bench for OfRanks {
     fn run(&self, nodes: usize, case: &Case<Self>) {
         self.cases.fetch_add(1, Ordering::Relaxed);
         let stores = Arc::new(Stores::default());
-        let job = join(self.mpi.api(), self.mpi.world, self.transport, stores).unwrap();
+        let job = join(
+            self.mpi.api().unwrap(),
+            self.mpi.world(),
+            self.transport,
+            stores,
+        )
+        .unwrap();
         let node = Rc::new(job.node);
         let run = || node.block_on((case.program)(Seat::new(node.clone(), nodes)));
         if catch_unwind(AssertUnwindSafe(run)).is_err() {
@@ -225,8 +145,8 @@ fn watch(cases: Arc<AtomicU64>) {
 }
 
 fn run_rank(transport: &str) {
-    let mpi = Mpi::init(Path::new(&std::env::var_os(LIBRARY).unwrap()));
-    let (rank, ranks) = mpi.api().rank_and_size(mpi.world).unwrap();
+    let mpi = Runtime::init(Path::new(&std::env::var_os(LIBRARY).unwrap())).unwrap();
+    let (rank, ranks) = mpi.api().unwrap().rank_and_size(mpi.world()).unwrap();
     let bench = OfRanks {
         mpi,
         transport: match transport {
@@ -239,5 +159,5 @@ fn run_rank(transport: &str) {
     };
     watch(bench.cases.clone());
     assert!(penstock_conformance::run(&bench).is_empty());
-    bench.mpi.finalize();
+    bench.mpi.finalize().unwrap();
 }

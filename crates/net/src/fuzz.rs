@@ -12,8 +12,8 @@
 //!
 //! `PENSTOCK_FUZZ_RUNS` says how many runs there are: `make fuzz-net`. A failure prints its seed.
 //! `PENSTOCK_SEED=<seed> cargo test -p penstock-net --lib fuzz` runs that one alone. What a client
-//! sends that has been let in is fuzzed in `machines/tests/hostile.rs` (packets) and in the crate
-//! `files` (requests).
+//! sends that has been let in is fuzzed in `machines/tests/all/hostile.rs` (packets) and in the
+//! crate `files` (requests).
 
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;

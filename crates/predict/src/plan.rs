@@ -146,7 +146,7 @@ mod tests {
     use super::*;
     use crate::description::Direction;
 
-    const HOST: &str = include_str!("../tests/host.toml");
+    const HOST: &str = include_str!("../tests/all/host.toml");
 
     fn description(ranks: usize, hosts: usize, shape: &[u64], mesh: &[u64]) -> Description {
         Description {

@@ -1,0 +1,5 @@
+//! The command, run as a user runs it.
+
+mod command;
+mod files;
+mod selftest;
