@@ -156,8 +156,10 @@ def patient(act):
 
 
 def as_user(user: int, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs Python code as another user, who need not be able to read the interpreter."""
-    become = "import os, numpy, penstock as ps; ps.Session; os.setgroups([])\n"
+    """Runs Python code as another user, who need not be able to read the interpreter or the program
+    `penstock`: the code has its descriptor as `program`."""
+    become = "import os, numpy, penstock as ps; ps.Session; from penstock import _cli\n"
+    become += "program = os.open(_cli.program(), os.O_RDONLY); os.setgroups([])\n"
     become += f"os.setgid({user}); os.setuid({user})\n"
     return subprocess.run(
         [sys.executable, "-c", become + code, *arguments],

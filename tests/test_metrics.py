@@ -249,13 +249,14 @@ def test_collective_requests_are_counted_with_their_bytes(volume: Path, tmp_path
 @pytest.mark.skipif(not IS_ROOT, reason="only root becomes another user")
 def test_users_see_sums_and_the_rows_of_their_own(volume: Path) -> None:
     code = """
-import sys
+import subprocess, sys
 url = sys.argv[1]
 with ps.FileSystem(url) as fs:
     fs.create("/open/own", cells=1, bsu=4096)
     with fs.attach("/open/own", "r+") as f:
         f.open().write(bytes(5000))
-        ps._core.run_command(["penstock", "top", url, "--once", "--json"], sys.executable)
+        command = [f"/proc/self/fd/{program}", "top", url, "--once", "--json"]
+        subprocess.run(command, check=True, pass_fds=[program])
 """
     with served(volume) as (server, _), ps.FileSystem(server.url) as fs:
         volume.parent.chmod(0o755)

@@ -44,8 +44,6 @@ __all__ = [
     "put_group",
     "remove_tree",
     "repair",
-    "run_command",
-    "run_files_command",
     "seats",
     "verify",
 ]
@@ -283,7 +281,6 @@ class PySession:
     def copy(
         self, source: _Path, target: _Path, argument: _CopyArgument, listener: _Listener
     ) -> _Copied: ...
-    def run_copy(self, argv: list[str]) -> int: ...
     def open_array(self, path: _Path, name: str | None, is_writable: bool) -> PyOpenArray: ...
     def move_part(
         self,
@@ -341,7 +338,6 @@ def copy(
     sync: bool,
     listener: _Listener,
 ) -> _Copied: ...
-def run_command(argv: list[str], python: str) -> int: ...
 def end_trace() -> None: ...
 
 _Attributes: TypeAlias = tuple[
@@ -371,9 +367,6 @@ def join_volume(
     options: tuple[int, bool],
     wrong: tuple[str, str] | None,
 ) -> PyFileSystem | None: ...
-def run_files_command(
-    mpi: tuple[str, int, int, int, bool], argv: list[str], is_first: bool
-) -> int: ...
 
 @final
 class PyFileSystem:

@@ -4,19 +4,16 @@
 //! `mpiexec`, or that `MPI4PY_LIBMPI` names, and joins the machine of ranks; rank 0 prints what it
 //! has measured as a line of JSON.
 
-use std::ffi::{c_int, c_void};
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use penstock_engine::{Error, Kind, Result};
-use penstock_machines::mpi::abi::{Constants, Handle};
-use penstock_machines::mpi::api::Api;
+use penstock_machines::mpi::runtime::{LIBRARY_VARIABLE, Runtime, library_of};
 use penstock_machines::mpi::{Transport, join};
 
 use crate::Options;
@@ -25,8 +22,6 @@ use crate::sample::Watch;
 
 /// How much longer than its measurement a job may take to start and to end.
 const STARTING_MAX: Duration = Duration::from_secs(60);
-/// The names of MPI libraries.
-const LIBRARIES: [&str; 3] = ["libmpi.so.12", "libmpi.so.40", "libmpi.so"];
 
 /// Starts a job, and takes what it has measured; or the reason why there is none.
 ///
@@ -40,9 +35,9 @@ pub fn measure(
     let Some((program, words)) = options.mpiexec.split_first() else {
         return Ok(Err("no command was given".into()));
     };
-    let Some(library) = library(program) else {
+    let Some(library) = library_of(program) else {
         return Ok(Err(format!(
-            "no MPI library lies beside {program}: MPI4PY_LIBMPI names it"
+            "no MPI library lies beside {program}: {LIBRARY_VARIABLE} names it"
         )));
     };
     let started = Command::new(program)
@@ -107,24 +102,6 @@ fn await_job(job: &mut Child, time: Duration, watch: &Watch<'_>) -> Result<bool>
     Ok(false)
 }
 
-/// The MPI library of a program that starts jobs.
-fn library(mpiexec: &str) -> Option<PathBuf> {
-    if let Some(named) = std::env::var_os("MPI4PY_LIBMPI") {
-        return Some(named.into());
-    }
-    let found = match mpiexec.contains('/') {
-        true => Some(PathBuf::from(mpiexec)),
-        false => {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            std::env::split_paths(&path)
-                .map(|directory| directory.join(mpiexec))
-                .find(|program| program.is_file())
-        }
-    }?;
-    let beside = LIBRARIES.map(|name| found.with_file_name("../lib").join(name));
-    beside.into_iter().find(|library| library.is_file())
-}
-
 /// Measures as one rank of the job, with this MPI library, for `time`. Rank 0 gives a line of JSON
 /// to be printed.
 ///
@@ -134,87 +111,24 @@ fn library(mpiexec: &str) -> Option<PathBuf> {
 /// # Collective
 /// Over all ranks of the job.
 pub fn rank(library: &Path, time: Duration) -> Result<Option<String>> {
-    let mpi = Mpi::init(library)?;
-    let told = measured(&mpi, library, time);
+    let mpi = Runtime::init(library)?;
+    let told = measured(&mpi, time);
     mpi.finalize()?;
     told
 }
 
-fn measured(mpi: &Mpi, library: &Path, time: Duration) -> Result<Option<String>> {
-    let api = Api::load(library, mpi.constants)?;
-    let (rank, ranks) = api.rank_and_size(mpi.world)?;
+fn measured(mpi: &Runtime, time: Duration) -> Result<Option<String>> {
+    let api = mpi.api()?;
+    let (rank, ranks) = api.rank_and_size(mpi.world())?;
     if ranks < 2 {
         let cause = "the job has one rank: start two at least";
         return Err(Error::new(Kind::Schema, "measuring ranks", cause));
     }
-    let job = join(api, mpi.world, Transport::Shared, Arc::new(NoStores))?;
+    let job = join(api, mpi.world(), Transport::Shared, Arc::new(NoStores))?;
     let node = Rc::new(job.node);
     let measured = node.block_on(measure_on(&node, ranks, time))?;
     drop(node);
     let told = (rank == 0).then(|| serde_json::to_string(&Told::of(&measured)));
     let failed = |error| Error::new(Kind::Peer, "telling what was measured", error);
     told.transpose().map_err(failed)
-}
-
-/// A loaded MPI library, with what is in its headers.
-struct Mpi {
-    library: Library,
-    world: Handle,
-    constants: Constants,
-}
-
-impl Mpi {
-    fn init(path: &Path) -> Result<Self> {
-        let failed = |cause: String| Error::new(Kind::Unsupported, "loading an MPI library", cause);
-        // SAFETY: an MPI library may be loaded at any time.
-        let library = unsafe { Library::open(Some(path), RTLD_NOW | RTLD_GLOBAL) };
-        let library = library.map_err(|error| failed(error.to_string()))?;
-        let at = |name: &[u8]| {
-            // SAFETY: the address is not read; it is a handle of Open MPI.
-            let found = unsafe { library.get::<*const c_void>(name) };
-            found.ok().map(|at| at.into_raw().addr())
-        };
-        let of_open_mpi = (at(b"ompi_mpi_comm_world"), at(b"ompi_mpi_byte"));
-        let (world, byte, any_source) = match of_open_mpi {
-            (Some(world), Some(byte)) => (world, byte, -1),
-            _ => (0x4400_0000, 0x4c00_010d, -2), // those of MPICH
-        };
-        type Init = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
-        let (funneled, mut provided) = (1, 0);
-        // SAFETY: the MPI standard gives this signature, and there are no arguments to give.
-        let code = unsafe {
-            let init = library.get::<Init>(b"MPI_Init_thread");
-            let init = init.map_err(|error| failed(error.to_string()))?;
-            init(
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-                funneled,
-                &mut provided,
-            )
-        };
-        if code != 0 || provided < funneled {
-            return Err(failed(format!(
-                "MPI_Init_thread gave {code}, and level {provided}"
-            )));
-        }
-        Ok(Self {
-            library,
-            world,
-            constants: Constants { byte, any_source },
-        })
-    }
-
-    fn finalize(self) -> Result<()> {
-        type Finalize = unsafe extern "C" fn() -> c_int;
-        let failed = |cause: String| Error::new(Kind::Unsupported, "ending MPI", cause);
-        // SAFETY: the MPI standard gives this signature; the node has been dropped.
-        let code = unsafe {
-            let finalize = self.library.get::<Finalize>(b"MPI_Finalize");
-            finalize.map_err(|error| failed(error.to_string()))?()
-        };
-        match code {
-            0 => Ok(()),
-            code => Err(failed(format!("MPI_Finalize gave {code}"))),
-        }
-    }
 }

@@ -16,6 +16,7 @@ use penstock_sim::preset::{NetworkKind, Preset};
 use crate::failure::Failure;
 use crate::files::arguments::Fs;
 use crate::provenance::{self, Provenance};
+use crate::selftest::Part;
 
 /// Collective I/O for distributed arrays: the servers that own the disks direct the flow.
 #[derive(Parser)]
@@ -62,6 +63,8 @@ pub(crate) enum Command {
     /// Run an MPI program with MPI-IO by Penstock, as in
     /// `penstock mpiio -- mpiexec -n 4 ./program`; without a command, print the library's path
     Mpiio(Mpiio),
+    /// Try in less than a minute what works on this machine; exit code 1 if something fails
+    Selftest(Selftest),
     /// Experiments on a simulated machine
     #[command(subcommand, arg_required_else_help = true)]
     Sim(Box<Sim>),
@@ -226,6 +229,22 @@ pub(crate) struct Mpiio {
     /// The command and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args)]
+pub(crate) struct Selftest {
+    /// The directory whose file system is tried; nothing is left behind in it
+    #[arg(default_value = ".")]
+    pub(crate) directory: PathBuf,
+    /// The command that starts a job of two ranks or more [default: mpiexec -n 2, if it is there]
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) mpiexec: Option<String>,
+    /// Print JSON in place of text
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Be one of the processes that the test starts, in its directory
+    #[arg(long, value_enum, hide = true)]
+    pub(crate) part: Option<Part>,
 }
 
 #[derive(Args)]

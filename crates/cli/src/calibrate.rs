@@ -26,8 +26,7 @@ const STOPPED: u8 = 130;
 /// The longest calibration, in seconds.
 const SECONDS_MAX: f64 = 86_400.0;
 
-/// `python` is the interpreter that runs this program, if one does.
-pub(crate) fn run(asked: &Calibrate, python: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn run(asked: &Calibrate) -> Result<(), Failure> {
     if !(asked.seconds > 0.0 && asked.seconds <= SECONDS_MAX) {
         return Err(Failure::input(
             "--seconds is a number above 0, and a day at most",
@@ -43,7 +42,7 @@ pub(crate) fn run(asked: &Calibrate, python: Option<&Path>) -> Result<(), Failur
         path: asked.path.clone(),
         time,
         mpiexec: mpiexec.split_whitespace().map(str::to_string).collect(),
-        rank_command: rank_command(python)?,
+        rank_command: rank_command()?,
     };
     let preset = measured(&options)?;
     let text = preset.to_toml().map_err(Failure::failed)?;
@@ -78,17 +77,10 @@ fn measured(options: &Options) -> Result<Preset, Failure> {
 }
 
 /// The words by which a rank of a job runs this program.
-fn rank_command(python: Option<&Path>) -> Result<Vec<String>, Failure> {
-    let (program, module) = match python {
-        // Not the program that runs: a virtual environment's interpreter is a link to it.
-        Some(python) => (python.to_path_buf(), &["-m", "penstock"][..]),
-        None => (std::env::current_exe().map_err(Failure::failed)?, &[][..]),
-    };
-    let words = module.iter().chain(&["calibrate", "--rank"]);
-    let words = words.map(|word| (*word).to_string());
-    Ok(std::iter::once(program.to_string_lossy().into_owned())
-        .chain(words)
-        .collect())
+fn rank_command() -> Result<Vec<String>, Failure> {
+    let program = std::env::current_exe().map_err(Failure::failed)?;
+    let program = program.to_string_lossy().into_owned();
+    Ok(vec![program, "calibrate".into(), "--rank".into()])
 }
 
 /// What was measured, in some lines.

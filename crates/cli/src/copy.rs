@@ -3,12 +3,12 @@
 use penstock_arrays::calls::Session;
 use penstock_arrays::calls::copy::{self, Form, Options, Report};
 use penstock_arrays::{ElementType, Format};
+use penstock_trace::sizes::bytes;
 
 use crate::arguments::Copy;
 use crate::failure::Failure;
 use crate::output::{self, counted};
 use crate::progress::Bar;
-use crate::sizes::bytes;
 
 /// Copies on threads of this process.
 pub(crate) fn run(copy: &Copy) -> Result<(), Failure> {

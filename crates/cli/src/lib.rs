@@ -1,4 +1,4 @@
-//! The command `penstock`, as a library that the Python package shares.
+//! The command `penstock`, as a library, so that tests can run it in their own process.
 //!
 //! | command | what it does |
 //! |---|---|
@@ -15,6 +15,7 @@
 //! | `fs` | makes and uses volumes of parallel files |
 //! | `mount` | mounts a volume of parallel files |
 //! | `mpiio` | runs an MPI program with MPI-IO by Penstock |
+//! | `selftest` | tries what works on this machine |
 //! | `sim` | runs the papers' experiments on the simulated machine |
 //! | `calibrate` | measures this machine, and describes it as a preset |
 //! | `predict` | predicts what a collective call costs on a machine |
@@ -36,9 +37,8 @@
 //!
 //! Text goes to the standard output, progress and errors to the standard error. `--json FILE`
 //! writes the same as JSON, `--json -` writes it instead of the text. `--plot FILE` draws it with
-//! matplotlib: the command hands the JSON to a Python interpreter, which is the package's if the
-//! package runs the command, else `$PENSTOCK_PYTHON` or `python3`. Text, JSON and plots include
-//! their provenance.
+//! matplotlib: the command hands the JSON to a Python interpreter, which is `$PENSTOCK_PYTHON`, the
+//! one beside the program, or `python3`. Text, JSON and plots include their provenance.
 //!
 //! Exit codes: 0; 1 when something failed; 2 for bad input; 3 when `verify` found nothing to
 //! compare with. If the code is not 0, one line names the reason.
@@ -48,6 +48,7 @@ mod calibrate;
 mod copy;
 mod failure;
 mod files;
+mod job;
 mod mount;
 mod mpiio;
 mod output;
@@ -55,12 +56,11 @@ mod plan;
 mod predict;
 mod progress;
 mod provenance;
+mod selftest;
 mod serve;
 mod sim;
-mod sizes;
 mod store;
 mod top;
-pub mod trace;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -72,17 +72,16 @@ use clap::error::ErrorKind;
 
 use arguments::{Bench, Command, Penstock, Traces};
 use failure::Failure;
-use penstock_arrays::calls::Session;
-use penstock_files::job::FileSystem;
 
 /// Runs a command and returns its exit code. The first of `arguments` is the command's own name.
 ///
-/// `python` is the interpreter that draws plots, if there is a preferred one.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf>) -> u8 {
-    let runs_this = python.clone();
-    let python = python
-        .or_else(|| std::env::var_os("PENSTOCK_PYTHON").map(PathBuf::from))
-        .unwrap_or_else(|| "python3".into());
+/// # Collective
+/// As a rank of an MPI job `copy`, `fs import` and `fs export` are: all ranks must give the same
+/// arguments.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    let is_in_job = job::is_asked(&arguments);
+    let python = python();
     let done = Penstock::try_parse_from(arguments)
         .map_err(refused)
         .and_then(|penstock| match penstock.command {
@@ -91,17 +90,22 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
             Command::Verify(verify) => store::verify(&verify),
             Command::Repair(repair) => store::repair(&repair),
             Command::Gather(gather) => store::gather(&gather),
+            Command::Copy(copy) if is_in_job => traced(|| job::copy(&copy)),
             Command::Copy(copy) => traced(|| copy::run(&copy)),
+            Command::Fs(fs) if is_in_job => traced(|| job::files(&fs)),
             Command::Fs(fs) => traced(|| files::run(&fs)),
             Command::Serve(asked) => serve::serve(&asked),
             Command::Keys(asked) => serve::keys(&asked),
             Command::Servers(asked) => serve::servers(&asked),
             Command::Top(asked) => top::run(&asked),
-            Command::Trace(Traces::Join { traces, output }) => trace::join::join(&traces, &output),
+            Command::Trace(Traces::Join { traces, output }) => {
+                Ok(penstock_trace::join(&traces, &output)?)
+            }
             Command::Mount(mount) => traced(|| mount::run(&mount)),
             Command::Mpiio(asked) => mpiio::run(&asked),
+            Command::Selftest(asked) => selftest::run(&asked),
             Command::Sim(sim) => sim::run(&sim, &python),
-            Command::Calibrate(asked) => calibrate::run(&asked, runs_this.as_deref()),
+            Command::Calibrate(asked) => calibrate::run(&asked),
             Command::Predict(asked) => predict::run(&asked),
             Command::Plan(asked) => plan::run(&asked, &python),
             Command::Plot(asked) => output::plot(&asked, &python),
@@ -113,11 +117,22 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, python: Option<PathBuf
     }
 }
 
+/// The Python that draws plots and has the benchmarks: the one that the environment names, or the
+/// one that this program was installed beside.
+fn python() -> PathBuf {
+    let named = std::env::var_os("PENSTOCK_PYTHON").map(PathBuf::from);
+    let own = std::env::current_exe().ok();
+    let beside = own.map(|program| program.with_file_name("python3"));
+    named
+        .or_else(|| beside.filter(|python| python.is_file()))
+        .unwrap_or_else(|| "python3".into())
+}
+
 /// Runs a command, traced if the environment asks for that.
 fn traced(command: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
-    trace::begin_wanted("penstock")?;
+    penstock_trace::begin("penstock")?;
     let done = command();
-    trace::end();
+    penstock_trace::end();
     done
 }
 
@@ -129,47 +144,6 @@ fn become_benchmark(bench: &Bench, python: &Path) -> Failure {
         .args(&bench.words)
         .exec();
     Failure::failed(format!("cannot run {}: {error}", python.display()))
-}
-
-/// Runs `penstock copy` as one rank of `session`, and gives the exit code, the same on all ranks.
-///
-/// # Collective
-/// Over all clients, which must give the same arguments.
-pub fn copy_in(session: &Session, arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let done = Penstock::try_parse_from(arguments)
-        .map_err(refused)
-        .and_then(|penstock| match penstock.command {
-            Command::Copy(copy) => copy::run_in(session, &copy),
-            _ => Err(Failure::input("only copy runs under mpiexec")),
-        });
-    match done {
-        Ok(()) => 0,
-        Err(failure) if session.rank() == Some(0) => failure.report(),
-        Err(failure) => failure.code(),
-    }
-}
-
-/// Runs `penstock fs` as one rank of an MPI job, and gives the exit code. `open` makes the process
-/// a client of a volume, or serves in it and gives nothing. The first rank speaks for all.
-///
-/// # Collective
-/// Over all ranks, which must give the same arguments.
-pub fn files_in(
-    arguments: impl IntoIterator<Item = OsString>,
-    is_first: bool,
-    open: impl FnOnce(&str) -> penstock_engine::Result<Option<FileSystem>>,
-) -> u8 {
-    let done = Penstock::try_parse_from(arguments)
-        .map_err(refused)
-        .and_then(|penstock| match penstock.command {
-            Command::Fs(fs) => files::run_in(&fs, open),
-            _ => Err(Failure::input("this command does not run under mpiexec")),
-        });
-    match done {
-        Ok(()) => 0,
-        Err(failure) if is_first => failure.report(),
-        Err(failure) => failure.code(),
-    }
 }
 
 /// Turns clap's answer into a failure: help and the version go to the standard output, complaints

@@ -7,12 +7,11 @@ use std::time::Duration;
 use penstock_files::job::{FileSystem, JobOptions, open};
 use penstock_mount::signals::Signals;
 use penstock_mount::{MountOptions, Mounted, mount, removed};
+use penstock_trace::sizes::bytes;
 
 use crate::arguments::Mount;
 use crate::failure::Failure;
 use crate::output;
-use crate::sizes::bytes;
-use crate::trace;
 
 /// Mounts a volume, and serves it until it is unmounted everywhere or a signal comes.
 pub(crate) fn run(asked: &Mount) -> Result<(), Failure> {
@@ -57,7 +56,7 @@ fn serve(
     signals.end(places.collect(), move || {
         // Who still uses the volume gets errors; what has come to it is saved.
         let closed = open.close();
-        trace::end();
+        penstock_trace::end();
         std::process::exit(i32::from(closed.is_err()));
     })?;
     for place in &asked.places {

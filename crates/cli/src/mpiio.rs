@@ -11,7 +11,7 @@ use crate::output;
 /// The library, under any of its names.
 const LIBRARY: &str = "libpenstock_mpiio.so";
 /// The variable that names the library, where it is elsewhere.
-const VARIABLE: &str = "PENSTOCK_MPIIO_LIBRARY";
+pub(crate) const VARIABLE: &str = "PENSTOCK_MPIIO_LIBRARY";
 /// The variable by which the dynamic linker loads libraries first.
 const PRELOAD: &str = "LD_PRELOAD";
 
@@ -44,7 +44,7 @@ fn preloaded(library: &Path, before: Option<OsString>) -> OsString {
 
 /// The library: where the environment says, or beside the code of this command, or in the directory
 /// of libraries beside that of the command.
-fn find() -> Result<PathBuf, Failure> {
+pub(crate) fn find() -> Result<PathBuf, Failure> {
     if let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         return match path.is_file() {
             true => Ok(path),

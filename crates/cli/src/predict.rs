@@ -7,11 +7,11 @@ use std::path::Path;
 use penstock_predict::description::{Array, BLOCK_BYTES, Description, Direction};
 use penstock_predict::{Prediction, predict_all};
 use penstock_sim::preset::Preset;
+use penstock_trace::sizes;
 use serde::Serialize;
 
 use crate::arguments::{self, Call, Predict};
 use crate::failure::Failure;
-use crate::sizes;
 
 pub(crate) fn run(asked: &Predict) -> Result<(), Failure> {
     let output = asked.output.output();

@@ -25,6 +25,7 @@ use penstock_net::links::Roster;
 use penstock_net::peer::{Peer, User};
 use penstock_net::shared::Shared;
 use penstock_net::tls::KeyFiles;
+use penstock_trace::sizes::bytes;
 use serde::Deserialize;
 use serde_json::json;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -35,8 +36,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::arguments::{Keys, LogForm, Serve, Servers};
 use crate::failure::Failure;
-use crate::sizes::bytes;
-use crate::trace::{self, Wanted};
+use penstock_trace::Wanted;
 
 /// The name of the socket in the directory of a volume.
 const SOCKET: &str = "penstock.sock";
@@ -242,12 +242,15 @@ pub(crate) fn serve(asked: &Serve) -> Result<(), Failure> {
     });
     let beside = |node: Rc<Node>, roster: Roster| match arrays {
         None => ready(()).boxed_local(),
-        Some(arrays) => async move { arrays.serve(&node, Clients(roster)).await }.boxed_local(),
+        Some(arrays) => {
+            let clients = Box::new(Clients(roster));
+            async move { arrays.serve(&node, clients).await }.boxed_local()
+        }
     };
-    let served = opened.serve(|| stop.wait(), beside);
+    let served = opened.serve(&|| stop.wait(), Box::new(beside));
     handle.close();
     let _ = waiting.join();
-    trace::end();
+    penstock_trace::end();
     served?;
     tracing::info!("stopped: all is saved");
     Ok(())
@@ -281,7 +284,7 @@ fn begin_log(asked: &Serve, config: Option<&(ConfigFile, usize)>) -> Result<(), 
     let size = size.or_else(|| own.and_then(|own| own.trace_bytes.as_deref()));
     let process = config.map_or(0, |(_, process)| *process);
     let name = format!("penstock serve, process {process}");
-    let trace = Wanted::of(path, size)?.map(|wanted| trace::layer(&wanted, &name));
+    let trace = Wanted::of(path, size)?.map(|wanted| penstock_trace::layer(&wanted, &name));
     let filter = tracing_subscriber::EnvFilter::try_from_env("PENSTOCK_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
     let log = tracing_subscriber::fmt::layer()

@@ -11,6 +11,7 @@ pub mod api;
 mod inbox;
 pub mod loaded;
 mod processors;
+pub mod runtime;
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

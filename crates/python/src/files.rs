@@ -1,6 +1,5 @@
 //! Parallel files: `penstock.FileSystem` in Rust.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -232,30 +231,6 @@ pub fn join_volume(
         fs: Mutex::new(Some(Arc::new(fs))),
         raised,
     }))
-}
-
-/// Runs `penstock fs` as one rank of an MPI job, and gives the exit code.
-#[pyfunction]
-pub fn run_files_command(
-    py: Python<'_>,
-    mpi: Mpi,
-    argv: Vec<OsString>,
-    is_first: bool,
-) -> PyResult<u8> {
-    let raised = RaisedException::default();
-    let interrupt = raised.interrupt(|| false);
-    let code = py.detach(|| {
-        penstock_cli::files_in(argv, is_first, |volume| {
-            let arguments = JobArguments {
-                template: volume.to_string(),
-                servers: None,
-                is_dedicated: false,
-                options: JobOptions::default(),
-            };
-            join_job(&mpi, Ok(arguments), None, interrupt)
-        })
-    });
-    ended(py, &raised, Ok(code))
 }
 
 /// Opens a volume in all ranks of an MPI job, whose ranks all give a URL or all a path.

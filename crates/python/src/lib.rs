@@ -17,7 +17,6 @@
 //! | `cli` | the command `penstock` |
 //! | `trace` | the trace of the process |
 
-mod cli;
 mod errors;
 mod files;
 mod group;
@@ -51,7 +50,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(files::create_volume, module)?)?;
     module.add_function(wrap_pyfunction!(files::join_volume, module)?)?;
     module.add_function(wrap_pyfunction!(files::open_volume, module)?)?;
-    module.add_function(wrap_pyfunction!(files::run_files_command, module)?)?;
     module.add_function(wrap_pyfunction!(session::seats, module)?)?;
     module.add_function(wrap_pyfunction!(session::join_mpi, module)?)?;
     module.add_function(wrap_pyfunction!(stores::open_schema, module)?)?;
@@ -63,7 +61,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stores::install_tree, module)?)?;
     module.add_function(wrap_pyfunction!(stores::remove_tree, module)?)?;
     module.add_function(wrap_pyfunction!(stores::copy, module)?)?;
-    module.add_function(wrap_pyfunction!(cli::run_command, module)?)?;
     module.add_function(wrap_pyfunction!(trace::end_trace, module)?)?;
     module.add("BLOCK_BYTES", settings::BLOCK_BYTES)?;
     module.add("BACKGROUND_BYTES", settings::BACKGROUND_BYTES)?;

@@ -1,7 +1,6 @@
 //! Sessions: `penstock.Session` in Rust.
 
 use std::any::Any;
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
@@ -851,11 +850,6 @@ impl PySession {
             copied
         };
         copied(py, &self.released(py, copy)?)
-    }
-
-    /// Runs `penstock copy` as one of the session's ranks, and gives the exit code.
-    fn run_copy(&self, py: Python<'_>, argv: Vec<OsString>) -> PyResult<u8> {
-        self.released(py, move |session| Ok(penstock_cli::copy_in(session, argv)))
     }
 
     /// Opens an array for requests of single ranks.

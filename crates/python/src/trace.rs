@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 pub(crate) fn begin() {
     static BEGUN: Once = Once::new();
     BEGUN.call_once(|| {
-        if let Err(cause) = penstock_cli::trace::begin("python") {
+        if let Err(cause) = penstock_trace::begin("python") {
             eprintln!("penstock: {cause}");
         }
     });
@@ -18,5 +18,5 @@ pub(crate) fn begin() {
 /// Ends the trace of this process, if there is one.
 #[pyfunction]
 pub(crate) fn end_trace(py: Python<'_>) {
-    py.detach(penstock_cli::trace::end);
+    py.detach(penstock_trace::end);
 }

@@ -23,11 +23,11 @@ use penstock_files::disk::{self, CreateOptions};
 use penstock_files::job::{FileSystem, JobOptions, open};
 use penstock_files::transfer::Party;
 use penstock_files::{FileChange, FilePath, ObjectKind, VolumeSpace};
+use penstock_trace::sizes::bytes;
 use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::{self, counted};
-use crate::sizes::bytes;
 use arguments::{Chown, CreateVolume, Df, Fs, Mkdir, Quota, Remove, Structure};
 
 /// Runs a command on a volume.

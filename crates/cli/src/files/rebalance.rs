@@ -7,6 +7,7 @@ use penstock_files::job::FileSystem;
 use penstock_files::job::standing::description;
 use penstock_files::rebalance::{Progress, Rebalanced, rebalance};
 use penstock_net::Call;
+use penstock_trace::sizes::bytes;
 use serde_json::json;
 
 use super::arguments::{AddServer, Rebalance};
@@ -14,7 +15,6 @@ use super::print_json;
 use crate::failure::Failure;
 use crate::output::{self, counted};
 use crate::progress::Bar;
-use crate::sizes::bytes;
 
 /// Makes the directory of one more server.
 pub(super) fn add_server(asked: &AddServer) -> Result<(), Failure> {

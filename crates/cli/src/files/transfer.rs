@@ -8,13 +8,13 @@ use penstock_files::Version;
 use penstock_files::job::FileSystem;
 use penstock_files::transfer::{self, Party, Sink, TransferOptions, Transferred};
 use penstock_layout::SubfileOrder;
+use penstock_trace::sizes::bytes;
 
 use super::arguments::{Cat, Export, Import, Order, Shown};
 use super::{path, shape};
 use crate::failure::Failure;
 use crate::output;
 use crate::progress::Bar;
-use crate::sizes::bytes;
 
 fn options(shown: &Shown, is_checkpoint: bool, party: Party) -> Result<TransferOptions, Failure> {
     Ok(TransferOptions {

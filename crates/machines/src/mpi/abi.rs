@@ -62,6 +62,32 @@ impl Abi {
         }
     }
 
+    /// `MPI_COMM_WORLD` of such a library.
+    pub fn comm_world(self, find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Handle> {
+        match self {
+            Self::Mpich => Some(0x4400_0000),
+            Self::OpenMpi => find(b"ompi_mpi_comm_world"),
+            Self::Standard => Some(0x101),
+        }
+    }
+
+    /// `MPI_ERRORS_RETURN` of such a library.
+    pub fn errors_return(self, find: &dyn Fn(&[u8]) -> Option<Handle>) -> Option<Handle> {
+        match self {
+            Self::Mpich => Some(0x5400_0001),
+            Self::OpenMpi => find(b"ompi_mpi_errors_return"),
+            Self::Standard => Some(0x143),
+        }
+    }
+
+    /// `MPI_THREAD_FUNNELED`.
+    pub fn thread_funneled(self) -> c_int {
+        match self {
+            Self::Mpich | Self::OpenMpi => 1,
+            Self::Standard => 1024,
+        }
+    }
+
     /// `MPI_THREAD_MULTIPLE`.
     pub fn thread_multiple(self) -> c_int {
         match self {

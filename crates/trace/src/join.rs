@@ -15,10 +15,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use penstock_engine::{Error, Kind, Result};
 use serde_json::{Value, json};
 
 use super::file::{BEGIN, END, STEP_NS, microseconds};
-use crate::failure::Failure;
+use crate::failure::{DOING, failed};
 
 /// The steps by which an arrow may seem to go back in time although clocks agree: what the reading
 /// of a clock takes.
@@ -46,13 +47,11 @@ struct Arrows {
 
 /// The events of a file, one after the other. The last line of a file whose writer was killed may
 /// be a part of one: it is left out.
-fn events(path: &Path, mut take: impl FnMut(Value) -> Result<(), Failure>) -> Result<(), Failure> {
-    let wrong = |cause: &dyn std::fmt::Display| {
-        Failure::failed(format!("the trace {}: {cause}", path.display()))
-    };
-    let file = File::open(path).map_err(|error| wrong(&error))?;
+fn events(path: &Path, mut take: impl FnMut(Value) -> Result<()>) -> Result<()> {
+    let wrong = |cause| failed(path, cause);
+    let file = File::open(path).map_err(wrong)?;
     for line in BufReader::new(file).split(b'\n') {
-        let line = line.map_err(|error| wrong(&error))?;
+        let line = line.map_err(wrong)?;
         let line = line.strip_suffix(b",").unwrap_or(&line);
         if let Ok(event @ Value::Object(_)) = serde_json::from_slice::<Value>(line) {
             take(event)?;
@@ -72,7 +71,7 @@ fn steps(time: &Value) -> Option<i128> {
 
 impl Source {
     /// Looks through a file.
-    fn look(path: &Path) -> Result<(Self, Arrows), Failure> {
+    fn look(path: &Path) -> Result<(Self, Arrows)> {
         let (mut began, mut is_whole) = (None, false);
         let mut arrows = Arrows::default();
         events(path, |event| {
@@ -96,7 +95,7 @@ impl Source {
             }
             Ok(())
         })?;
-        let no_trace = || Failure::input(format!("{} is no trace of ours", path.display()));
+        let no_trace = || Error::new(Kind::Schema, DOING, "it is no trace of ours").at(path);
         let source = Self {
             path: path.to_path_buf(),
             began: began.ok_or_else(no_trace)? / i128::from(STEP_NS),
@@ -198,13 +197,13 @@ fn align(sources: &mut [(Source, Arrows)]) {
 /// Writes one trace of several.
 ///
 /// # Errors
-/// When one of them is none, or cannot be read; when the new one cannot be written.
-pub(crate) fn join(paths: &[PathBuf], output: &Path) -> Result<(), Failure> {
+/// [`Kind::Schema`] when a file is no trace; [`Kind::Io`] when one cannot be read, or the new one
+/// cannot be written.
+pub fn join(paths: &[PathBuf], output: &Path) -> Result<()> {
     let sources = paths.iter().map(|path| Source::look(path));
-    let mut sources: Vec<_> = sources.collect::<Result<_, _>>()?;
+    let mut sources: Vec<_> = sources.collect::<Result<_>>()?;
     align(&mut sources);
-    let wrong =
-        |error: std::io::Error| Failure::failed(format!("the trace {}: {error}", output.display()));
+    let wrong = |error: std::io::Error| failed(output, error);
     let began = sources.iter().map(|(source, _)| source.at(0)).min();
     let began = began.unwrap_or(0);
     let mut out = BufWriter::new(File::create(output).map_err(wrong)?);
@@ -347,6 +346,6 @@ mod tests {
         let path = directory.path().join("x.json");
         std::fs::write(&path, "[]").unwrap();
         let refused = join(&[path], &directory.path().join("y.json")).unwrap_err();
-        assert!(refused.text().contains("is no trace"));
+        assert!(refused.to_string().contains("is no trace"));
     }
 }

@@ -1,9 +1,12 @@
 //! Sizes, as people write them.
 
-use crate::failure::Failure;
+use penstock_engine::{Error, Kind, Result};
 
 /// The number of bytes in a text such as `256MiB`.
-pub(crate) fn bytes(text: &str) -> Result<u64, Failure> {
+///
+/// # Errors
+/// [`Kind::Schema`] for a text that is no size, and for a size of 2^64 bytes and more.
+pub fn bytes(text: &str) -> Result<u64> {
     let text = text.trim();
     let digits = text
         .find(|c: char| !c.is_ascii_digit())
@@ -22,7 +25,10 @@ pub(crate) fn bytes(text: &str) -> Result<u64, Failure> {
     let bytes = number.parse::<u64>().ok().zip(factor);
     bytes
         .and_then(|(number, factor)| number.checked_mul(factor))
-        .ok_or_else(|| Failure::input(format!("{text:?} is no size: write it as 256MiB, or 1GB")))
+        .ok_or_else(|| {
+            let cause = format!("{text:?} is no size: write it as 256MiB, or 1GB");
+            Error::new(Kind::Schema, "reading a size", cause)
+        })
 }
 
 #[cfg(test)]

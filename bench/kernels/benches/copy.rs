@@ -1,4 +1,4 @@
-//! The speed of the kernels beside memcpy. Run with `cargo bench -p penstock-layout`.
+//! The speed of the kernels beside memcpy. Run with `cargo bench --manifest-path bench/kernels/Cargo.toml`.
 //!
 //! Every case moves [`BYTES`], a usual block of a disk, between a rank's memory and a block buffer,
 //! with the strides that the case has in practice. `memcpy` moves as many bytes in one piece: the

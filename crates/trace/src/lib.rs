@@ -15,15 +15,22 @@
 //! | `tracks` | the track of each slice: slices of one track lie beside or within each other |
 //! | `file` | the file, and the thread that writes it |
 //! | `join` | one file of several |
+//! | `failure` | the errors |
+//! | [`sizes`] | sizes, as people write them |
 
-pub(crate) mod file;
-pub(crate) mod join;
+#![warn(missing_docs)]
+
+mod failure;
+mod file;
+mod join;
+pub mod sizes;
 mod spans;
 mod tracks;
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use penstock_engine::Result;
 use penstock_engine::trace::TARGET;
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::filter_fn;
@@ -31,9 +38,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::failure::Failure;
-use crate::sizes::bytes;
+use failure::failed;
 use file::{Recorder, Sink};
+pub use join::join;
+use sizes::bytes;
 use spans::Spans;
 
 /// The environment variables that ask for a trace, and limit its file.
@@ -44,7 +52,7 @@ const BYTES_VARIABLE: &str = "PENSTOCK_TRACE_BYTES";
 const BYTES_MAX: u64 = 256 << 20;
 
 /// What somebody wants traced.
-pub(crate) struct Wanted {
+pub struct Wanted {
     /// A file, or a directory in which each process makes one.
     path: PathBuf,
     bytes_max: u64,
@@ -54,8 +62,8 @@ impl Wanted {
     /// What options say, or else the environment.
     ///
     /// # Errors
-    /// When a size is none.
-    pub(crate) fn of(path: Option<&Path>, size: Option<&str>) -> Result<Option<Self>, Failure> {
+    /// [`Kind::Schema`] when a size is none.
+    pub fn of(path: Option<&Path>, size: Option<&str>) -> Result<Option<Self>> {
         let of_environment = || std::env::var_os(FILE_VARIABLE).filter(|path| !path.is_empty());
         let path = path.map(Path::to_path_buf);
         let Some(path) = path.or_else(|| of_environment().map(PathBuf::from)) else {
@@ -75,7 +83,7 @@ static RECORDER: OnceLock<Recorder> = OnceLock::new();
 ///
 /// # Errors
 /// When the file cannot be made, or another process writes it.
-pub(crate) fn layer<S>(wanted: &Wanted, name: &str) -> Result<impl Layer<S> + use<S>, Failure>
+pub fn layer<S>(wanted: &Wanted, name: &str) -> Result<impl Layer<S> + use<S>>
 where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
 {
@@ -90,19 +98,15 @@ where
 /// process is.
 ///
 /// # Errors
-/// A message for people, when there can be none.
-pub fn begin(name: &str) -> Result<(), String> {
-    begin_wanted(name).map_err(|failure| failure.text())
-}
-
-pub(crate) fn begin_wanted(name: &str) -> Result<(), Failure> {
+/// When the environment asks for a trace, and none can be made.
+pub fn begin(name: &str) -> Result<()> {
     if RECORDER.get().is_some() {
         return Ok(());
     }
     if let Some(wanted) = Wanted::of(None, None)? {
         let layer = layer(&wanted, name)?;
         let begun = tracing_subscriber::registry().with(layer).try_init();
-        begun.map_err(|error| Failure::failed(format!("no trace can begin: {error}")))?;
+        begun.map_err(|error| failed(&wanted.path, error))?;
     }
     Ok(())
 }

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use penstock_engine::Result;
 use serde_json::json;
 
 use super::tracks::Track;
-use crate::failure::Failure;
+use crate::failure::failed;
 
 /// The nanoseconds of a step of time.
 pub(super) const STEP_NS: u64 = 125;
@@ -132,13 +133,11 @@ impl Recorder {
     ///
     /// # Errors
     /// When the file cannot be made, or another process writes it.
-    pub(super) fn open(path: &Path, bytes_max: u64, name: &str) -> Result<Self, Failure> {
+    pub(super) fn open(path: &Path, bytes_max: u64, name: &str) -> Result<Self> {
         let process = std::process::id();
         let host = host();
         let path = file_of(path, &format!("{host}-{process}.json"))?;
-        let wrong = |cause: &dyn std::fmt::Display| {
-            Failure::failed(format!("the trace {}: {cause}", path.display()))
-        };
+        let wrong = |cause: &dyn std::fmt::Display| failed(&path, cause);
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let file = options.open(&path).map_err(|error| wrong(&error))?;
@@ -206,11 +205,11 @@ fn host() -> String {
 }
 
 /// The file at a path, or the one of this name in the directory that is there or ends in a slash.
-fn file_of(path: &Path, name: &str) -> Result<PathBuf, Failure> {
+fn file_of(path: &Path, name: &str) -> Result<PathBuf> {
     let is_directory = path.as_os_str().as_encoded_bytes().ends_with(b"/");
     if is_directory && !path.exists() {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
-        made.map_err(|error| Failure::failed(format!("the trace {}: {error}", path.display())))?;
+        made.map_err(|error| failed(path, error))?;
     }
     Ok(match is_directory || path.is_dir() {
         true => path.join(name),
@@ -451,7 +450,13 @@ mod tests {
         std::fs::write(&path, "what was there before, and longer").unwrap();
         let recorder = Recorder::open(&path, 1 << 20, "a process").unwrap();
         let another = Recorder::open(&path, 1 << 20, "another");
-        assert!(another.err().unwrap().text().contains("another process"));
+        assert!(
+            another
+                .err()
+                .unwrap()
+                .to_string()
+                .contains("another process")
+        );
         for nth in 0..3 {
             recorder
                 .sink()
