@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | [`calls`] | the border to products: collective calls, servers, requests |
 //! | [`node`] | a node: runs the engine, answers other nodes, sleeps when idle |
 //! | [`links`] | the way that packets travel between nodes: a new machine begins here |
 //! | [`threads`] | the machine whose nodes are threads of one process |
@@ -11,6 +12,7 @@
 //! | [`bell`] | the sleep and waking of a node |
 
 pub mod bell;
+pub mod calls;
 pub mod disk;
 pub mod links;
 pub mod memory;

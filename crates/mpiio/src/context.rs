@@ -10,19 +10,15 @@
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::pin::pin;
 use std::ptr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures::future::{Either, select};
-use penstock_engine::collective::client::Client;
-use penstock_engine::collective::server::Servers;
-use penstock_engine::{
-    Attendance, Call, Director, Error, Machine as _, Party, PartyId, Proposal, Verdict,
-};
+use penstock_engine::{Attendance, Director, Error, Party, PartyId, Proposal, Verdict};
 use penstock_layout::Holding;
+use penstock_machines::calls::{self, CallPart, NodeServers};
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
@@ -206,10 +202,10 @@ impl Machine {
         let tasks = |node: &Rc<Node>| -> Vec<Task> {
             let attendance = Rc::new(Attendance::new(party));
             let (listening, me) = (attendance.clone(), node.clone());
-            let listen: Task = Box::pin(async move { listening.listen(&*me).await });
+            let listen: Task = Box::pin(async move { calls::listen(&me, &listening).await });
             let me = node.clone();
             let serve: Task =
-                Box::pin(async move { Servers::new(&*me, attendance, 0).run().await });
+                Box::pin(async move { NodeServers::of_party(&me, attendance, 0).run().await });
             vec![listen, serve]
         };
         Ok(Self {
@@ -408,18 +404,19 @@ pub async fn call(
     director: Option<&mut dyn Director>,
 ) -> std::result::Result<Verdict, Error> {
     let attendance = Attendance::new(party);
-    let call = Call::new(node, &attendance, sequence);
-    let exposed = own
-        .memory
-        .map(|memory| node.expose(call.id.memory(0), memory));
     let handed_over = Cell::new(false);
-    let lists = [&own.holding];
-    let client = Client::new(call, rank, &handed_over).with_lists(&lists);
-    let running = pin!(client.run(proposal, director));
-    let verdict = match select(running, pin!(attendance.listen(node))).await {
+    let part = CallPart {
+        proposal: proposal.into(),
+        memories: vec![own.memory.into_iter().collect()],
+        lists: vec![&own.holding],
+        catch: None,
+        director: director.map(|director| director as &mut dyn Director),
+        errand: None,
+        handed_over: &handed_over,
+    };
+    let running = calls::call(node, &attendance, (rank, sequence), part);
+    match select(running, calls::listen(node, &attendance)).await {
         Either::Left((verdict, _)) => verdict,
         Either::Right(((), running)) => running.await, // it listens for ever
-    };
-    drop(exposed);
-    verdict
+    }
 }

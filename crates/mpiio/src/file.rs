@@ -7,9 +7,9 @@ use std::{ffi::c_int, marker::PhantomData};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{Attendance, Director, Party, PartyId, Proposal};
 use penstock_files::job::FileSystem;
-use penstock_machines::Node;
 use penstock_machines::memory::segment::SegmentName;
 use penstock_machines::mpi::abi::Handle;
+use penstock_machines::{Node, calls};
 use rustc_hash::FxHashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -248,7 +248,7 @@ impl File {
             let party = party.clone();
             joined = machine.run(|node| async move {
                 let attendance = Attendance::new(party);
-                Ok(attendance.join(&*node).await?)
+                Ok(calls::join(&node, &attendance).await?)
             });
         }
         meet_all(&self.context, Ask::Proceed, joined, |_: Vec<()>| Ok(()))
@@ -297,7 +297,7 @@ impl File {
             // Servers that cannot be told forget the party with their process.
             let _ = machine.run(|node| async move {
                 let attendance = Attendance::new(party);
-                Ok(attendance.part(&*node).await?)
+                Ok(calls::part(&node, &attendance).await?)
             });
         }
         let mut files = registry().write().unwrap_or_else(PoisonError::into_inner);

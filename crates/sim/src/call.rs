@@ -1,10 +1,15 @@
 //! One collective call on the simulated machine, without elements.
+//!
+//! Experiments and predictions call the engine through this module alone, so that it is generated
+//! once for [`SimNode`]: hence futures in boxes.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
 use penstock_engine::collective::client::Client;
 use penstock_engine::collective::server::{self, Servers};
 use penstock_engine::{
@@ -60,7 +65,11 @@ impl CollectiveRun {
     ///
     /// # Errors
     /// Those of the call.
-    pub async fn call(&self, node: &SimNode) -> Result<(), Error> {
+    pub fn call<'a>(&'a self, node: &'a SimNode) -> LocalBoxFuture<'a, Result<(), Error>> {
+        self.run_client(node).boxed_local()
+    }
+
+    async fn run_client(&self, node: &SimNode) -> Result<(), Error> {
         let Some(rank) = self.party.rank(node.me()) else {
             return Ok(());
         };
@@ -82,14 +91,18 @@ impl CollectiveRun {
             complaint: None,
         };
         let verdict = match self.is_collective {
-            true => client.run(Ok(proposal), director).await,
+            true => client.run(Ok(proposal).into(), director).await,
             false => client.carry_out(&self.requests, director).await,
         };
         verdict.map(|_| ())
     }
 
     /// Runs the part of the servers on this node.
-    async fn serve(&self, node: &SimNode) {
+    fn serve<'a>(&'a self, node: &'a SimNode) -> LocalBoxFuture<'a, ()> {
+        self.run_servers(node).boxed_local()
+    }
+
+    async fn run_servers(&self, node: &SimNode) {
         let attendance = Rc::new(Attendance::new(self.party.clone()));
         match self.is_collective {
             true => Servers::new(node, attendance, 0).run().await,

@@ -15,7 +15,6 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -23,14 +22,13 @@ use std::task::Poll;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use penstock_engine::collective::client::Client;
-use penstock_engine::collective::server::Servers;
 use penstock_engine::trace::Instrument;
 use penstock_engine::{
-    Attendance, Call, Catch, Director, Error, FileClient, FileId, FilePart, Kind, Machine, NodeId,
-    Operation, Party, Proposal, Result, Verdict, Who, span,
+    Attendance, Call, Catch, Director, Error, FileId, FilePart, Kind, Machine, NodeId, Operation,
+    Party, Proposal, Result, Verdict, Who, span,
 };
 use penstock_layout::{DiskSchema, Holding};
+use penstock_machines::calls::{self, CallPart, NodeServers, ServedFile};
 use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
 use penstock_machines::{ClientMemory, Node};
 
@@ -280,14 +278,6 @@ impl Driver {
             out_call = Call::new(&*node, &attendance, id).arrow("call", rank),
         );
         let future = async move {
-            let call = Call::new(&*node, &attendance, id);
-            let mut exposed = Vec::new();
-            for (array, shares) in memories.into_iter().enumerate() {
-                let first = call.id.memory(array);
-                let names = (0..).map(|share| first.share(share));
-                let shares = names.zip(shares);
-                exposed.extend(shares.map(|(name, memory)| node.expose(name, memory)));
-            }
             let (mut director, errand) = match direct {
                 Direct::Here(director) => (Some(director), None),
                 Direct::Servers(errand) => (None, Some(errand)),
@@ -296,16 +286,16 @@ impl Driver {
             let director = director
                 .as_mut()
                 .map(|director| &mut **director as &mut dyn Director);
-            let lists: Vec<&Holding> = lists.iter().map(|list| &**list).collect();
-            let client = Client::new(call, rank, &tell).with_lists(&lists);
-            let client = client.with_errand(errand);
-            let client = match &catch {
-                Some(catch) => client.with_catch(&**catch),
-                None => client,
+            let part = CallPart {
+                proposal: proposal.into(),
+                memories,
+                lists: lists.iter().map(|list| &**list).collect(),
+                catch: catch.as_deref(),
+                director,
+                errand,
+                handed_over: &tell,
             };
-            let verdict = client.run(proposal, director).await;
-            drop(exposed);
-            verdict
+            calls::call(&node, &attendance, (rank, id), part).await
         };
         let call = UnderWay {
             future: Some(Box::pin(future.instrument(span))),
@@ -352,11 +342,13 @@ impl Driver {
                 part,
                 memory,
             } = start;
-            let name = file.memory(tickets.get());
-            let exposed = node.expose(name, memory);
-            let client = FileClient::new(&*node, &attendance, file, (&disk, servers), &tickets);
-            let moved = client.transfer(operation, &part, name).await;
-            drop(exposed);
+            let file = ServedFile {
+                file,
+                disk: &disk,
+                servers,
+            };
+            let asked = (operation, &part, memory);
+            let moved = calls::transfer(&node, &attendance, file, &tickets, asked).await;
             moved.map(|()| Vec::new())
         };
         let doing = ("moving a part of an array", LOOKS_AWAKE);
@@ -369,7 +361,7 @@ impl Driver {
     /// Their refusal; [`Kind::Peer`] when this rank is interrupted while it waits.
     pub fn join(&self) -> Result<()> {
         let joining = |node: Rc<Node>, attendance: Rc<Attendance>| async move {
-            attendance.join(&*node).await.map(|()| Vec::new())
+            calls::join(&node, &attendance).await.map(|()| Vec::new())
         };
         self.wait_alone(("joining servers", 0), joining).map(drop)
     }
@@ -382,7 +374,7 @@ impl Driver {
         let number = self.questions.get();
         self.questions.set(number.wrapping_add(1));
         self.wait_alone(("asking servers", 0), |node, attendance| async move {
-            attendance.ask(&*node, number, question).await
+            calls::ask(&node, &attendance, number, question).await
         })
     }
 
@@ -483,7 +475,7 @@ impl Driver {
         calls.alone = None;
         calls.open_arrays = 0;
         drop(std::mem::take(&mut calls.tasks));
-        leave(&calls.node, &calls.attendance.party, error, &given_up);
+        calls::leave(&calls.node, &calls.attendance.party, error, &given_up);
         calls.node.wake();
     }
 
@@ -572,11 +564,11 @@ impl Drop for Driver {
 /// The tasks of a node of a party, beside its calls.
 fn tasks(node: &Rc<Node>, attendance: &Rc<Attendance>, cache_bytes: u64) -> Vec<Task> {
     let (me, party) = (node.clone(), attendance.clone());
-    let listen: Task = Box::pin(async move { party.listen(&*me).await });
+    let listen: Task = Box::pin(async move { calls::listen(&me, &party).await });
     let (me, party) = (node.clone(), attendance.clone());
     let cache_bytes = node_cache_bytes(&party.party, node.me(), cache_bytes);
     let serve: Task = Box::pin(async move {
-        Servers::new(&*me, party, cache_bytes).run().await;
+        NodeServers::of_party(&me, party, cache_bytes).run().await;
     });
     match attendance.party.place_serving(node.me()) {
         Some(_) => vec![listen, serve],
@@ -587,13 +579,6 @@ fn tasks(node: &Rc<Node>, attendance: &Rc<Attendance>, cache_bytes: u64) -> Vec<
 /// The bytes of the one cache of a node, whose servers have `cache_bytes` bytes each.
 pub(super) fn node_cache_bytes(party: &Party, node: NodeId, cache_bytes: u64) -> u64 {
     cache_bytes.saturating_mul(party.servers_on(node).count() as u64)
-}
-
-/// Tells all nodes of a party that this node leaves, and gives up the calls with these numbers.
-pub(super) fn leave(node: &Node, party: &Party, error: &Error, given_up: &[Range<u64>]) {
-    // A reason that cannot be told is lost; the others hear that the node is gone.
-    let _ = node.block_on(party.leave(node, error, given_up));
-    node.leave(error);
 }
 
 /// The background thread: polls all calls until none is in the background.

@@ -13,14 +13,14 @@ use std::sync::{Arc, OnceLock};
 use futures::FutureExt;
 use futures::channel::oneshot;
 use futures::future::LocalBoxFuture;
-use penstock_engine::collective::chair::{Delegate, Office};
-use penstock_engine::collective::server::Servers;
-use penstock_engine::collective::{Voice, difference};
+use penstock_engine::collective::chair::Delegate;
+use penstock_engine::collective::{Office, Voice, difference};
 use penstock_engine::encoding::{decode, encode};
 use penstock_engine::{
     Decision, Director, Error, Kind, Machine, NodeId, Opening, Party, PartyId, RankParts, Result,
     Strategy, Tally, Traffic,
 };
+use penstock_machines::calls::NodeServers;
 use penstock_machines::{BlockSieve, DeviceId, Medium, Node, Opener};
 use penstock_net::shared::Shared;
 
@@ -83,16 +83,16 @@ impl Arrays {
     }
 
     /// Serves arrays on a node, for ever.
-    pub async fn serve(self, node: &Node, reception: impl Reception + 'static) {
+    pub async fn serve(self, node: &Node, reception: Box<dyn Reception>) {
         let homes = self.homes.read();
         let here = homes.iter().filter(|&&home| home == node.me());
         let cache_bytes = self.cache_bytes.saturating_mul(here.count() as u64);
         let office = ArrayOffice {
             arrays: self,
-            reception: Box::new(reception),
+            reception,
             guests: RefCell::default(),
         };
-        Servers::standing(node, Rc::new(office), cache_bytes)
+        NodeServers::standing(node, Rc::new(office), cache_bytes)
             .run()
             .await;
     }

@@ -1,7 +1,6 @@
 //! Opens sessions on threads or over MPI, and chooses which ranks serve.
 
 use std::collections::HashSet;
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +10,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::select;
-use penstock_engine::collective::server::Servers;
 use penstock_engine::version::Version;
 use penstock_engine::{Attendance, Error, Kind, Machine, Party, PartyId, Result, Who};
 use penstock_layout::exact;
+use penstock_machines::calls::{self, NodeServers};
 use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
@@ -22,7 +21,7 @@ use penstock_machines::node::pause::{LOOKS_AWAKE, Pause};
 use penstock_machines::{Node, Threads};
 use penstock_net::Call;
 
-use super::driver::{Driver, Interrupt, UNASKED_MAX, leave, node_cache_bytes};
+use super::driver::{Driver, Interrupt, UNASKED_MAX, node_cache_bytes};
 use super::hello;
 use super::opener::StoreOpener;
 use super::session::Session;
@@ -276,9 +275,8 @@ fn check_count(what: &str, count: usize) -> Result<()> {
 fn serve(node: &Node, party: &Arc<Party>, cache_bytes: u64, interrupt: Option<&Interrupt>) {
     let cache_bytes = node_cache_bytes(party, node.me(), cache_bytes);
     let attendance = Rc::new(Attendance::new(party.clone()));
-    let servers = Servers::new(node, attendance.clone(), cache_bytes);
-    let (run, listen) = (pin!(servers.run()), pin!(attendance.listen(node)));
-    let mut serving = select(run, listen);
+    let servers = NodeServers::of_party(node, attendance.clone(), cache_bytes);
+    let mut serving = select(servers.run(), calls::listen(node, &attendance));
     let mut pause = Pause::default();
     loop {
         let served = node.look(&mut pause, |context| serving.poll_unpin(context));
@@ -296,7 +294,7 @@ fn serve(node: &Node, party: &Arc<Party>, cache_bytes: u64, interrupt: Option<&I
                 error = error.by(Who::Server(server));
             }
             let all = 0..u64::MAX;
-            return leave(node, party, &error, &[all]);
+            return calls::leave(node, party, &error, &[all]);
         }
     }
 }

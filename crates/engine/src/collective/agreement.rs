@@ -54,6 +54,30 @@ impl<A> Proposal<A> {
     }
 }
 
+/// A proposal whose ask is encoded, or the reason why a rank cannot make one; and what says in what
+/// two asks differ. The code of calls is the same for all types of asks.
+pub struct Proposed {
+    pub(super) proposal: Result<Proposal<Vec<u8>>>,
+    pub(super) difference: fn(&Voice, &Voice) -> String,
+}
+
+impl<A: Ask> From<Result<Proposal<A>>> for Proposed {
+    fn from(proposal: Result<Proposal<A>>) -> Self {
+        let encoded = proposal.and_then(|proposal| {
+            Ok(Proposal {
+                ask: encode(&proposal.ask)?,
+                own_boxes: proposal.own_boxes,
+                own: proposal.own,
+                complaint: proposal.complaint,
+            })
+        });
+        Self {
+            proposal: encoded,
+            difference: difference::<A>,
+        }
+    }
+}
+
 /// A rank part is what one rank alone proposes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankPart {
@@ -82,11 +106,9 @@ pub(super) struct Proposals {
 }
 
 impl Proposals {
-    pub(super) fn of_rank<A: Ask>(rank: usize, proposal: Result<Proposal<A>>) -> Self {
-        let encoded = proposal.and_then(|proposal| Ok((encode(&proposal.ask)?, proposal)));
-        match encoded {
-            Ok((ask, proposal)) => Self {
-                first: Some((rank, ask)),
+    pub(super) fn of_rank(rank: usize, proposal: Result<Proposal<Vec<u8>>>) -> Self {
+        match proposal {
+            Ok(proposal) => Self {
                 parts: match proposal.has_own() {
                     true => vec![RankPart {
                         rank,
@@ -95,6 +117,7 @@ impl Proposals {
                     }],
                     false => Vec::new(),
                 },
+                first: Some((rank, proposal.ask)),
                 complaint: proposal.complaint.map(|error| error.by(Who::Rank(rank))),
                 ..Self::default()
             },

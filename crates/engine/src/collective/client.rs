@@ -6,7 +6,7 @@ use std::pin::pin;
 use futures::future::{Either, join, select};
 use penstock_layout::{Block, Holding};
 
-use super::agreement::{Ask, Proposal, Proposals, difference};
+use super::agreement::{Proposals, Proposed};
 use super::command::Command;
 use super::{Decision, Director, Verdict, clients_act, servers_act, sifted};
 use crate::address::Step;
@@ -86,13 +86,13 @@ impl<'a, M: Machine> Client<'a, M> {
     ///
     /// # Collective
     /// Over all clients of the party.
-    pub async fn run<A: Ask>(
+    pub async fn run(
         &self,
-        proposal: Result<Proposal<A>>,
+        proposed: Proposed,
         mut director: MaybeDirector<'_>,
     ) -> Result<Verdict> {
         let verdict = async {
-            let agreeing = self.agree(proposal, &mut director);
+            let agreeing = self.agree(proposed, &mut director);
             match agreeing
                 .instrument(span!("wait", kind = "agreement", out_part = Empty))
                 .await?
@@ -113,9 +113,9 @@ impl<'a, M: Machine> Client<'a, M> {
 
     /// Brings all ranks to one decision. A client that has no part in the moving hears nothing but
     /// the verdict.
-    async fn agree<A: Ask>(
+    async fn agree(
         &self,
-        proposal: Result<Proposal<A>>,
+        proposed: Proposed,
         director: &mut MaybeDirector<'_>,
     ) -> Result<Either<Vec<Request>, Result<Verdict>>> {
         if let Some(errand) = &self.errand {
@@ -125,7 +125,7 @@ impl<'a, M: Machine> Client<'a, M> {
             };
             self.call.command(&command).await?;
         }
-        let mine = Proposals::of_rank(self.rank, proposal);
+        let mine = Proposals::of_rank(self.rank, proposed.proposal);
         let all = self.tree.gather(Step::Propose, mine, Proposals::merge);
         let Some(proposals) = all.await? else {
             let requests = pin!(self.tree.multicast(Step::Request, None));
@@ -140,7 +140,7 @@ impl<'a, M: Machine> Client<'a, M> {
             };
         };
         let party = self.call.party();
-        let agreed = proposals.agreed(party.clients.len(), difference::<A>);
+        let agreed = proposals.agreed(party.clients.len(), proposed.difference);
         let decision = agreed.and_then(|agreed| decide(agreed, director, party));
         let verdict = match decision {
             Ok(Decision::Serve(requests)) => {

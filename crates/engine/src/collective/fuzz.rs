@@ -80,7 +80,7 @@ fn requests() -> Vec<Request> {
 fn proper(chance: &mut Chance) -> Vec<u8> {
     let own = vec![Some(vec![Region::new(&[1, 2], &[3, 4])]), None];
     let proposal = Proposal {
-        ask: (),
+        ask: Vec::new(),
         own_boxes: own,
         own: vec![6; 9],
         complaint: Some(Error::new(Kind::Io, "a", "b")),
@@ -138,7 +138,7 @@ fn spoiled(mut body: Vec<u8>, other: &[u8], chance: &mut Chance) -> Vec<u8> {
 /// Does with a body what nodes do.
 fn hear(body: &[u8], party: &Party) {
     let mine = Proposal {
-        ask: (),
+        ask: Vec::new(),
         own_boxes: Vec::new(),
         own: Vec::new(),
         complaint: None,

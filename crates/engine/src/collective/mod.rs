@@ -47,7 +47,8 @@ use crate::outcome::{Tally, Traffic};
 use crate::request::Request;
 use crate::tuning::{StoreAccess, Strategy};
 
-pub use agreement::{Ask, Proposal, RankPart, RankParts, Voice, difference};
+pub use agreement::{Ask, Proposal, Proposed, RankPart, RankParts, Voice, difference};
+pub use chair::Office;
 
 /// The decision on a call, once all ranks agree.
 #[derive(Debug, Clone, Serialize, Deserialize)]

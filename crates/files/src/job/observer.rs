@@ -162,7 +162,7 @@ mod tests {
                 told.send(stop).unwrap();
                 stopped
             };
-            stand(options)?.serve(stops, |_, _| Box::pin(std::future::ready(())))
+            stand(options)?.serve(&stops, Box::new(|_, _| Box::pin(std::future::ready(()))))
         });
         let stop = stop.recv_timeout(WAIT_MAX).unwrap();
         let call = Call {

@@ -268,8 +268,8 @@ impl Stand {
     /// The first error of a server that keeps it from serving.
     pub fn serve(
         self,
-        stops: impl Fn() -> oneshot::Receiver<()>,
-        beside: impl FnOnce(Rc<Node>, Roster) -> LocalBoxFuture<'static, ()>,
+        stops: &dyn Fn() -> oneshot::Receiver<()>,
+        beside: Box<dyn FnOnce(Rc<Node>, Roster) -> LocalBoxFuture<'static, ()> + '_>,
     ) -> Result<()> {
         let Self {
             node,
