@@ -204,6 +204,17 @@ def test_zarr2(place, dtype, order, compressors):
     assert_reads(path, truth, "u")
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f8", "<c8", "<M8[s]"])
+def test_zarr2_without_dimensions(place, order, dtype):
+    """zarrs takes it for granted that an array in Fortran's order has dimensions."""
+    group = zarr.create_group(place / "g", zarr_format=2)
+    group.create_array("u", shape=(), dtype=dtype, order=order)[...] = np.ones((), dtype)
+    assert ps.ls(place / "g")
+    ps.copy(place / "g", place / "copied")
+    assert zarr.open_group(place / "copied", mode="r")["u"][...] == np.ones((), dtype)
+
+
 @pytest.mark.parametrize("codec", ["blosc", "gzip", "zlib", "lz4"])
 def test_zarr2_compressors(place, codec):
     """What can be read is read; what cannot is refused by name."""

@@ -248,7 +248,7 @@ impl Metadata {
             fill = Some(value);
         }
         let metadata = if is_second {
-            let known = second::with_fill_value(&known);
+            let known = second::suited(&known);
             ArrayMetadata::V2(serde_json::from_value(known).map_err(not_zarr)?)
         } else {
             // zarrs need not know which chunks there are.

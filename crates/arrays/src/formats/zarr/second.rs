@@ -31,15 +31,19 @@ const OF_ARRAYS: [&str; 7] = [
 /// The codecs that make bytes of an array.
 const OF_ELEMENTS: [&str; 3] = ["bytes", "vlen-bytes", "vlen-utf8"];
 
-/// Replaces a null fill value of complex numbers by zero, as NumPy does: `zarrs` does so for other
-/// numbers.
-pub(super) fn with_fill_value(raw: &Value) -> Value {
+/// Replaces what `zarrs` does not take. A null fill value of complex numbers becomes zero, as NumPy
+/// has it: `zarrs` does so for other numbers. An array without dimensions is in C order: for Fortran's
+/// `zarrs` makes a transposition, takes for granted that there is one, and has undefined behaviour.
+pub(super) fn suited(raw: &Value) -> Value {
     let mut raw = raw.clone();
     let is_complex = raw["dtype"]
         .as_str()
         .is_some_and(|dtype| dtype.trim_start_matches(['<', '>']).starts_with('c'));
     if raw["fill_value"].is_null() && is_complex {
         raw["fill_value"] = json!([0.0, 0.0]);
+    }
+    if raw["shape"].as_array().is_some_and(Vec::is_empty) {
+        raw["order"] = "C".into();
     }
     raw
 }
@@ -66,7 +70,7 @@ pub(super) fn fill_of(element: &StoredElement, value: &Value) -> Result<Fill> {
 /// The codecs of the third format that do what the metadata of the second describe, if there are
 /// such.
 pub(super) fn codecs(raw: &Value) -> Option<Vec<Value>> {
-    let mut known = with_fill_value(raw);
+    let mut known = suited(raw);
     if raw["dtype"].is_array() {
         // Codecs depend on the width of records alone.
         let width = data_type::of_second(&raw["dtype"]).ok()?.width();
@@ -190,7 +194,7 @@ pub(crate) fn array_json(raw: &Value, attributes: Map<String, Value>) -> Option<
     if codecs.is_none() {
         (known["filters"], known["compressor"]) = (Value::Null, Value::Null);
     }
-    let metadata: ArrayMetadataV2 = serde_json::from_value(known).ok()?;
+    let metadata: ArrayMetadataV2 = serde_json::from_value(suited(&known)).ok()?;
     let third = array_metadata_v2_to_v3(&metadata).ok()?;
     let mut json = serde_json::to_value(third).ok()?;
     let dims = json["shape"].as_array()?.len();
