@@ -13,6 +13,7 @@
 //! [`parse`] and [`text`] undo each other. All JSON that other programs may have written, or will
 //! read, goes through these two.
 
+use memchr::memmem;
 use serde_json::Value;
 
 /// The mark before the words of a number that JSON does not have.
@@ -25,13 +26,9 @@ const NUMBERS: [&str; 3] = ["-Infinity", "Infinity", "NaN"];
 /// # Errors
 /// When the text is not JSON.
 pub fn parse(text: &[u8]) -> serde_json::Result<Value> {
-    let has_any = |bytes: &[u8]| {
-        NUMBERS
-            .iter()
-            .any(|number| contains(bytes, number.as_bytes()))
-    };
     // Most texts have neither such a number nor such a string, and are read as they are.
-    if !has_any(text) && !contains(text, mark().as_bytes()) && !contains_escape(text) {
+    let has_any = ["Infinity", "NaN", &mark()].map(|word| contains(text, word.as_bytes()));
+    if has_any == [false; 3] && !contains_escape(text) {
         return serde_json::from_slice(text);
     }
     serde_json::from_slice(&marked(text))
@@ -128,12 +125,13 @@ fn mark() -> String {
 }
 
 fn contains(text: &[u8], word: &[u8]) -> bool {
-    text.windows(word.len()).any(|window| window == word)
+    memmem::find(text, word).is_some()
 }
 
 /// Whether a text has the mark as an escape, as programs write it that keep to ASCII.
 fn contains_escape(text: &[u8]) -> bool {
-    text.windows(6).any(is_escape)
+    let mut escapes = memmem::find_iter(text, b"\\u");
+    escapes.any(|at| text.get(at..at + 6).is_some_and(is_escape))
 }
 
 fn is_escape(window: &[u8]) -> bool {
