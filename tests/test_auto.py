@@ -11,7 +11,7 @@ from helpers import Dealt, caught, local_of, ramp
 
 import penstock as ps
 
-MACHINE = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "host.toml"
+MACHINE = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "all" / "host.toml"
 """A host with two processors."""
 
 KNOWN = [
@@ -303,7 +303,7 @@ def test_a_description_that_makes_no_sense_is_the_error_of_all(place, text):
 
 
 def test_a_machine_of_the_papers_runs_no_program_of_today(place):
-    text = (MACHINE.parents[2] / "sim" / "presets" / "tocs97.toml").read_text()
+    text = (MACHINE.parents[3] / "sim" / "presets" / "tocs97.toml").read_text()
     machine = place / "machine.toml"
     machine.write_text(text)
     with ps.Session(machine=machine) as session:
@@ -320,7 +320,7 @@ def test_split_collectives_are_disk_directed(place):
 
 
 def test_the_program_of_the_page_runs(place, monkeypatch, capsys):
-    page = MACHINE.parents[3] / "docs" / "predict.md"
+    page = MACHINE.parents[4] / "docs" / "predict.md"
     programs = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (place / "this.toml").write_text(MACHINE.read_text())
     monkeypatch.chdir(place)

@@ -644,7 +644,7 @@ def test_import_export_and_plans(fs: ps.FileSystem, place: Path) -> None:
 
 
 def test_an_access_is_predicted(place, monkeypatch):
-    machine = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "host.toml"
+    machine = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "all" / "host.toml"
     monkeypatch.delenv("PENSTOCK_MACHINE", raising=False)
     with ps.FileSystem.create(place / "volume", servers=2) as fs:
         fs.create("/f", cells=2, bsu=1 << 16)

@@ -247,7 +247,7 @@ def test_an_array_is_described_whatever_its_session_does(tmp_path):
     assert session.open(tmp_path / "u.zarr", "u").shape == (3, 4)
 
 
-MACHINE = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "host.toml"
+MACHINE = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "all" / "host.toml"
 """A host with two processors."""
 
 PREDICTED = re.compile(

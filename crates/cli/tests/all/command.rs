@@ -663,3 +663,28 @@ fn what_papers_say_is_drawn_too() {
     let (_, plot) = plotted(&[&run[..], &["--clients", "8"]].concat(), "r").remove(0);
     assert_eq!(plot["published"].as_array().unwrap().len(), 0);
 }
+
+/// A rank that finds no MPI is no job of its own: all ranks would do the whole work.
+#[test]
+fn a_rank_of_an_mpi_that_is_not_there_does_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let target = place.path().join("target.zarr");
+    for (variable, value) in [
+        ("PMI_RANK", "0"),
+        ("OMPI_COMM_WORLD_RANK", "1"),
+        ("PMIX_RANK", "0"),
+    ] {
+        let ran = Command::new(env!("CARGO_BIN_EXE_penstock"))
+            .args(["copy", "nothing.zarr"])
+            .arg(&target)
+            .env(variable, value)
+            .env("MPI4PY_LIBMPI", "/no/such/libmpi.so")
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8(ran.stderr).unwrap();
+        assert_eq!(ran.status.code(), Some(1), "{errors}");
+        assert!(errors.contains("loading an MPI library /no/such/libmpi.so"), "{errors}");
+        assert!(!target.exists());
+    }
+}
