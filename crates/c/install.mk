@@ -47,14 +47,15 @@ c-names = sed -n '/^\.Sh NAME/,/^\.Nd/s/^\.Nm \([a-z0-9_]*\).*/\1/p' $$page
 
 .PHONY: install uninstall libraries fortran-module
 
-# Who installs as another user, for whom there is no Rust, builds them first: `make libraries`.
+# Who installs as another user, for whom there is no Rust, builds them first: `make libraries`. The HDF5
+# library is installed among what cargo builds: DESTDIR is not for it.
 libraries: # libpenstock and libpenstock_mpiio
 	@if ! command -v cargo >/dev/null && [ -f $(C_BUILT)/libpenstock.so ]; then \
 	    echo "== no cargo: what has been built before is installed"; \
 	else \
 	    $(MAKE) --no-print-directory rust && \
 	    echo "== build: libpenstock (profile $(PROFILE))" && \
-	    cargo build --profile $(PROFILE) -p penstock-mpiio -p penstock-c; \
+	    env -u DESTDIR -u MAKEFLAGS cargo build --profile $(PROFILE) -p penstock-mpiio -p penstock-c; \
 	fi
 
 LIBRARIES := libraries

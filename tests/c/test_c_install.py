@@ -220,7 +220,8 @@ def test_uninstall_leaves_nothing(tmp_path: Path):
         "PREFIX=/opt/pen & stock",
         "LIBDIR=/opt/pen & stock/l",
     ]
-    checked("make", "-C", ROOT, "install", *where, timeout=1800)
+    built = ["PROFILE=dev", "LIBRARIES="]  # as `make test-c` has it
+    checked("make", "-C", ROOT, "install", *built, *where, timeout=1800)
     stage = tmp_path / "stage area"
     found = stage / "opt/pen & stock/l/pkgconfig/penstock.pc"
     assert "libdir=/opt/pen & stock/l\n" in found.read_text()
