@@ -684,7 +684,10 @@ fn a_rank_of_an_mpi_that_is_not_there_does_nothing() {
             .unwrap();
         let errors = String::from_utf8(ran.stderr).unwrap();
         assert_eq!(ran.status.code(), Some(1), "{errors}");
-        assert!(errors.contains("loading an MPI library /no/such/libmpi.so"), "{errors}");
+        assert!(
+            errors.contains("loading an MPI library /no/such/libmpi.so"),
+            "{errors}"
+        );
         assert!(!target.exists());
     }
 }

@@ -32,8 +32,8 @@ const OF_ARRAYS: [&str; 7] = [
 const OF_ELEMENTS: [&str; 3] = ["bytes", "vlen-bytes", "vlen-utf8"];
 
 /// Replaces what `zarrs` does not take. A null fill value of complex numbers becomes zero, as NumPy
-/// has it: `zarrs` does so for other numbers. An array without dimensions is in C order: for Fortran's
-/// `zarrs` makes a transposition, takes for granted that there is one, and has undefined behaviour.
+/// has it: `zarrs` does so for other numbers. An array without dimensions gets C order: for
+/// Fortran's, `zarrs` takes it for granted that there are dimensions, and has undefined behaviour.
 pub(super) fn suited(raw: &Value) -> Value {
     let mut raw = raw.clone();
     let is_complex = raw["dtype"]
