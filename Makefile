@@ -321,7 +321,7 @@ $(SYSROOT)/.installed: tools/sysroot.sh
 venv: $(VENV)/.requirements-dev ## the virtual environment, with MPICH, mpi4py and all tools
 
 # Two builds of the same sources, of which the last that was asked for is installed: what users run and
-# what is measured is optimised; tests and lints have one that takes a sixth of the time.
+# what is measured is optimised; tests and lints have one that rustc makes faster.
 build: $(VENV)/.built-release $(VENV)/.bench ## penstock and penstock-bench, as users have them, into the virtual environment
 
 build-tests: $(VENV)/.built-dev $(VENV)/.bench # as tests have them
@@ -339,7 +339,7 @@ $(VENV)/.requirements-%: requirements-%.txt requirements-demo.txt | tools
 
 # The extension module alone, which is all that the demo runs.
 $(VENV)/.built-demo: $(SOURCES) $(VENV)/.requirements-demo
-	@echo "== build: the extension module into $(VENV) (optimised; the first time takes 5 to 8 minutes on 2 cores)"
+	@echo "== build: the extension module into $(VENV) (optimised; the first time takes about 9 minutes on 2 cores)"
 	@$(call develop,release)
 	@rm -f $(VENV)/.built-*; touch $@
 

@@ -28,7 +28,7 @@ ABOVE = {
     "net": ["files"],
     "bucket": ["arrays"],
     "hdf5": ["arrays"],
-    "trace": ["penstock"],
+    "trace": ["cli"],
     "predict": ["calibrate", "arrays"],
     "files": ["mount", "mpiio"],
 }
