@@ -1776,6 +1776,10 @@ fn copies_into_an_hdf5_file_that_is_there() {
 /// A resumed copy does not copy finished slabs again.
 #[test]
 fn what_is_to_be_resumed() {
+    common::in_own_process("crash::what_is_to_be_resumed", resumes_what_was_not_done);
+}
+
+fn resumes_what_was_not_done() {
     let directory = place();
     let path = directory.path().join("d");
     let schema = array(&[64, 64, 512], chunks(&[64, 64, 8], None, "none"));
