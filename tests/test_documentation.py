@@ -25,7 +25,7 @@ PUBLIC = {
 CLASSES = {name: thing for name, thing in PUBLIC.items() if inspect.isclass(thing)}
 RESULTS = (
     *(ps.Report, ps.CopyReport, ps.Verified, ps.Node, ps.State, ps.OpenArray, ps.Split),
-    *(ps.Forecast, ps.Selection),
+    ps.Selection,
     *(ps.File, ps.FileStat, ps.Rebalanced, ps.Request, ps.Subfile, ps.Usage),
     penstock.xarray.Backend,
 )

@@ -631,7 +631,6 @@ def test_import_export_and_plans(fs: ps.FileSystem, place: Path) -> None:
         assert plan.startswith("write of 64 bytes from byte 0 on: 64 bytes of cells on 1 servers")
         assert plan.endswith("1 requests, 1 answers, 0 of the token, 0 after it: 2 in all")
         assert "block by block" in f.open().explain(8 << 20)
-        assert "predicted" not in plan
         with pytest.raises(ps.SchemaError, match="operation"):
             s.explain(1, operation="move")  # type: ignore[arg-type]
     with pytest.raises(ps.ExistsError, match="overwrite"):
@@ -641,37 +640,3 @@ def test_import_export_and_plans(fs: ps.FileSystem, place: Path) -> None:
     with pytest.raises(ps.SchemaError, match="version"):
         fs.export_file("/f", place / "other", version="new")  # type: ignore[arg-type]
     assert sorted(one.name for one in place.iterdir()) == ["back", "local", "v"]
-
-
-def test_an_access_is_predicted(place, monkeypatch):
-    machine = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "all" / "host.toml"
-    monkeypatch.delenv("PENSTOCK_MACHINE", raising=False)
-    with ps.FileSystem.create(place / "volume", servers=2) as fs:
-        fs.create("/f", cells=2, bsu=1 << 16)
-        view = fs.attach("/f", "r+").open()
-
-        def predicted(nbytes, **how):
-            line = view.explain(nbytes, **how).splitlines()[-1]
-            found = re.fullmatch(
-                r"predicted: ([\d.]+) s \(([\d.]+) to ([\d.]+)\); (\d+) bytes, (\d+) on disk, "
-                r"(\d+) messages, (\d+) bytes of buffers; bottleneck: (\w+); closed form",
-                line,
-            )
-            assert found, line
-            assert 0 < float(found[2]) <= float(found[1]) <= float(found[3])
-            return float(found[1]), *(int(each) for each in found.groups()[3:7])
-
-        block = 1 << 16
-        small, large = predicted(100, machine=machine), predicted(64 * block, machine=machine)
-        assert small[1:4] == (100, block, 2), (
-            "a block of one server is read, asked for by one message"
-        )
-        assert large[1:3] == (64 * block, 64 * block) and large[0] > 3 * small[0]
-        assert large[3] == 6, "two requests, two answers, the token, and the word after it"
-        part = predicted(100, at=10, operation="write", machine=machine)
-        whole = predicted(block, operation="write", machine=machine)
-        assert part[2] == whole[2] == block, "a block is read to be changed, or written"
-        monkeypatch.setenv("PENSTOCK_MACHINE", str(machine))
-        assert predicted(100) == small
-        with pytest.raises(ps.SchemaError, match=r"none\.toml"):
-            view.explain(100, machine=place / "none.toml")

@@ -2,7 +2,6 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -247,20 +246,10 @@ def test_an_array_is_described_whatever_its_session_does(tmp_path):
     assert session.open(tmp_path / "u.zarr", "u").shape == (3, 4)
 
 
-MACHINE = Path(__file__).parents[1] / "crates" / "predict" / "tests" / "all" / "host.toml"
-"""A host with two processors."""
-
-PREDICTED = re.compile(
-    r"^predicted: ([\d.]+) s \(([\d.]+) to ([\d.]+)\); (\d+) bytes, (\d+) on disk, (\d+) messages, "
-    r"(\d+) bytes of buffers; bottleneck: (\w+); closed form$",
-    re.MULTILINE,
-)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_explain_says_what_a_request_moves(tmp_path, form):
     path, _ = stored(tmp_path, form)
-    with ps.Session(servers=3, machine=MACHINE) as s, s.open(path, mode="r+") as a:
+    with ps.Session(servers=3) as s, s.open(path, mode="r+") as a:
         text = a.explain("read", (slice(3, 13), slice(2, 9)))
         assert text.startswith("read of 560 bytes of 'u' by this rank alone: ")
         servers = re.findall(
@@ -270,34 +259,14 @@ def test_explain_says_what_a_request_moves(tmp_path, form):
         blocks = sum(int(count) for _, _, count, _ in servers)
         requests = int(re.search(r"(\d+) requests, \1 answers", text)[1])
         assert requests == len(servers) and f"{2 * requests} in all" in text
-        seconds, low, high, moved, on_disk, messages, _, _ = PREDICTED.search(text).groups()
-        assert 0 < float(low) <= float(seconds) <= float(high)
-        assert (int(moved), int(messages)) == (560, 2 * requests)
-        assert int(on_disk) == sum(int(of_disk) for *_, of_disk in servers)
-        assert ("codecs are not counted" in text) == (form in ("codec", "shards"))
         if form in ("chunks", "codec", "shards"):
             assert blocks == 3 * 3, "rows 3 to 12 of chunks of 5, columns 2 to 8 of chunks of 4"
 
 
-def test_explain_knows_which_blocks_a_write_reads(tmp_path):
-    path, _ = stored(tmp_path, "chunks")
-    with ps.Session(servers=2, machine=MACHINE, direct=True) as s, s.open(path, mode="r+") as a:
-
-        def took(operation, region=()):
-            found = PREDICTED.search(a.explain(operation, region))
-            return float(found[1]), int(found[5])
-
-        whole, part = took("write", np.s_[:5, :4]), took("write", np.s_[:5, 0])
-        assert whole[1] == part[1] == 160, "a chunk is written, or read to be changed"
-        assert part[0] > whole[0], "nobody waits for the disk that writes"
-        assert took("read")[1] == 5 * 5 * 160
-        assert took("read", ps.Runs([0, 90], 3))[1] == 2 * 160
-
-
-def test_explain_needs_no_machine(tmp_path):
+def test_explain_refuses_what_the_move_would_refuse(tmp_path):
     path, _ = stored(tmp_path, "chunks")
     with ps.Session() as s, s.open(path, mode="r") as a:
-        assert "predicted" not in a.explain() and "in all" in a.explain()
+        assert "in all" in a.explain()
         with pytest.raises(ps.ReadOnlyError, match="open it with mode"):
             a.explain("write")
         with pytest.raises(ps.SchemaError, match="operation"):

@@ -53,7 +53,6 @@ __all__ = [
     "File",
     "FileStat",
     "FileSystem",
-    "Forecast",
     "FullError",
     "Group",
     "Icechunk",

@@ -56,13 +56,7 @@ __version__: str
 
 _Path: TypeAlias = str | PathLike[str]
 _Locals: TypeAlias = list[np.ndarray]
-_Forecast: TypeAlias = tuple[
-    tuple[str, int, int],
-    tuple[float, float, float],
-    tuple[int, int, int, int],
-    tuple[str, str, str],
-]
-_Report: TypeAlias = tuple[int, float, int, int, int, int, int, _Forecast | None]
+_Report: TypeAlias = tuple[int, float, int, int, int, int, int]
 _Listener: TypeAlias = Callable[[int, int], object] | None
 
 _HaloPairs: TypeAlias = list[tuple[int, int]]
@@ -92,7 +86,6 @@ class _SessionArgument(TypedDict):
     cache_bytes: int
     direct: bool | None
     strategy: str | None
-    machine: str | None
     buffers: tuple[int, int] | None
     faults: str | None
 
@@ -450,7 +443,7 @@ class PyView:
     def write(self, offset: int, array: np.ndarray) -> tuple[int, int]: ...
     def begin_read(self, offset: int, array: np.ndarray) -> PyMoving: ...
     def begin_write(self, offset: int, array: np.ndarray) -> PyMoving: ...
-    def explain(self, is_write: bool, offset: int, bytes: int, machine: _Path | None) -> str: ...
+    def explain(self, is_write: bool, offset: int, bytes: int) -> str: ...
     def prefetch(self, offset: int, bytes: int) -> None: ...
     def flush(self, offset: int, bytes: int) -> None: ...
     def sync(self) -> None: ...

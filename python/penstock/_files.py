@@ -1422,9 +1422,8 @@ class Subfile:
         *,
         at: int = 0,
         operation: Literal["read", "write"] = "read",
-        machine: str | os.PathLike[str] | None = None,
     ) -> str:
-        """Say what a read or write would do, and what it takes. Nothing is moved.
+        """Say what a read or write would do. Nothing is moved.
 
         Parameters
         ----------
@@ -1434,29 +1433,22 @@ class Subfile:
             The offset at which it begins.
         operation : {'read', 'write'}, default 'read'
             Which of the two.
-        machine : path, optional
-            The description of this machine, as `penstock calibrate` writes it (docs/predict.md).
-            Default: what the environment variable `PENSTOCK_MACHINE` names.
 
         Returns
         -------
         str
-            Lines of text: the bytes of each server, the way that they take, and all messages. With
-            a machine, and unless the servers stand, also seconds with a range, bytes on disk,
-            memory and the bottleneck.
+            Lines of text: the bytes of each server, the way that they take, and all messages.
 
         Raises
         ------
         ReadOnlyError, SchemaError
-            As the access itself; `SchemaError` also when the description makes no sense.
+            As the access itself.
 
         Notes
         -----
-        Not collective. The prediction is a formula's, for an access that has the servers to itself,
-        and finds nothing in their caches.
+        Not collective.
         """
-        named = None if machine is None else os.fspath(machine)
-        return self._view.explain(is_write(operation), at, nbytes, named)
+        return self._view.explain(is_write(operation), at, nbytes)
 
     def prefetch(self, offset: int, nbytes: int) -> None:
         """Let the servers bring a part of the subfile into memory.

@@ -104,7 +104,7 @@ class OpenArray:
         self._move(True, region, as_packed(in_place(local)))
 
     def explain(self, operation: Operation = "read", region: OneRegion = ()) -> str:
-        """Say what `read` or `write` of a part would do, and what it takes. Nothing is moved.
+        """Say what `read` or `write` of a part would do. Nothing is moved.
 
         Parameters
         ----------
@@ -116,9 +116,7 @@ class OpenArray:
         Returns
         -------
         str
-            Lines of text: the blocks and requests of each server, and all messages. In a session
-            with the description of its machine also seconds with a range, bytes on disk, memory and
-            the bottleneck, where the model knows such arrays (docs/predict.md).
+            Lines of text: the blocks and requests of each server, and all messages.
 
         Raises
         ------
@@ -127,8 +125,7 @@ class OpenArray:
 
         Notes
         -----
-        Not collective. The prediction is a formula's, for a request that has the servers to itself,
-        and finds nothing in their caches.
+        Not collective.
         """
         session = self._session._session
         return session.explain_part(self._opened, is_write(operation), self._part(region))

@@ -49,10 +49,9 @@ class SessionOptions:
     block_bytes : int
         The most bytes that a server moves at once where the store leaves it a choice. It has two
         buffers of that size.
-    strategy : {"disk-directed", "two-phase", "caching", "independent", "auto"}, optional
+    strategy : {"disk-directed", "two-phase", "caching", "independent"}, optional
         How servers and ranks carry out calls; each call may name another. All strategies store
-        the same bytes. Default: `auto` with the description of the machine, else
-        `disk-directed`.
+        the same bytes. Default: `disk-directed`.
 
         - `disk-directed`: servers pull and push the pieces of one block after the other (Kotz).
         - `two-phase`: ranks exchange elements by messages, and move large parts of the file
@@ -65,15 +64,7 @@ class SessionOptions:
           blocks for each rank.
         - `independent`: every rank moves its own contiguous runs, without servers. It cannot write
           where several ranks hold elements of one chunk that has a codec or sub-chunks.
-        - `auto`: `disk-directed`, or what the model of the machine calls much faster, with its
-          number of servers and its block size, corrected by what earlier calls of the same shape
-          took. Split collectives, groups, lists, chunks with a codec, buckets and standing servers
-          are disk-directed. `explain` and a call's `Report` say what was chosen.
 
-    machine : path, optional
-        The description of this machine that `penstock calibrate` has written; rank 0 reads it. With
-        it calls are predicted (docs/predict.md). Default: what the environment variable
-        PENSTOCK_MACHINE says.
     background_bytes : int
         The most memory that a server, or a rank that moves blocks itself, fills while disks work in
         the background: see `Session.begin_write`. It is reserved until the session ends.
@@ -106,7 +97,6 @@ class SessionOptions:
     sync: bool = True
     block_bytes: int = _core.BLOCK_BYTES
     strategy: Strategy | None = None
-    machine: Path | None = None
     background_bytes: int = _core.BACKGROUND_BYTES
     cache_bytes: int = _core.CACHE_BYTES
     direct: bool | None = None
@@ -124,8 +114,6 @@ class SessionOptions:
             object.__setattr__(self, "root", os.fspath(self.root))
         if self.keys is not None:
             object.__setattr__(self, "keys", os.fspath(self.keys))
-        if self.machine is not None:
-            object.__setattr__(self, "machine", os.fspath(self.machine))
         if self.servers is not None and not isinstance(self.servers, str):
             check_count("servers", self.servers)
         check_count("block_bytes", self.block_bytes)
@@ -157,7 +145,6 @@ class SessionOptions:
             "cache_bytes": self.cache_bytes,
             "direct": None if self.direct is None else bool(self.direct),
             "strategy": None if self.strategy is None else str(self.strategy),
-            "machine": None if self.machine is None else os.fspath(self.machine),
             "buffers": None
             if buffers is None
             else (buffers.blocks_per_client, buffers.staging_bytes),
@@ -177,7 +164,6 @@ class Options(TypedDict, total=False):
     sync: bool
     block_bytes: int
     strategy: Strategy | None
-    machine: Path | None
     background_bytes: int
     cache_bytes: int
     direct: bool | None

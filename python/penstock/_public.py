@@ -34,7 +34,7 @@ from penstock._lists import Runs, Strided
 from penstock._open import OpenArray
 from penstock._options import SessionOptions
 from penstock._rechunk import rechunk
-from penstock._report import Forecast, Report
+from penstock._report import Report
 from penstock._run import run
 from penstock._schema import HDF5, Array, Boxes, Chunks, Distribution, NetCDF, RowMajor
 from penstock._select import Selection
@@ -66,7 +66,6 @@ __all__ = [
     "File",
     "FileStat",
     "FileSystem",
-    "Forecast",
     "FullError",
     "Group",
     "Icechunk",

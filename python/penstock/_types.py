@@ -48,7 +48,6 @@ Strategy: TypeAlias = Literal[
     "two-phase:5",
     "caching",
     "independent",
-    "auto",
 ]
 Transport: TypeAlias = Literal["shared", "messages"]
 Background: TypeAlias = Literal["all", "disk", "none"]

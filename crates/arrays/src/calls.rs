@@ -32,7 +32,6 @@
 
 pub mod array;
 pub mod ask;
-mod choose;
 mod commit;
 pub mod copy;
 mod cursor;
@@ -41,7 +40,6 @@ mod drafted;
 mod driver;
 mod errand;
 mod explain;
-pub mod forecast;
 mod hello;
 pub mod list;
 pub mod meter;

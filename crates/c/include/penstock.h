@@ -121,9 +121,7 @@ typedef struct penstock_session_options {
     uint64_t block_bytes;  /* the most bytes that a server moves at once */
     uint64_t background_bytes; /* the most memory that a server fills while disks work */
     uint64_t cache_bytes;  /* the cache of each server, for arrays that stay open */
-    const char *strategy;  /* "disk-directed", "two-phase", "caching", "independent", or "auto":
-                              what the model of the machine chooses that the environment variable
-                              PENSTOCK_MACHINE names, and the default if it does */
+    const char *strategy;  /* "disk-directed", "two-phase", "caching", or "independent" */
 } penstock_session_options;
 
 #define PENSTOCK_SESSION_OPTIONS_INIT                                                        \

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use penstock_arrays::calls::array::{ArrayCall, LocalPart};
 use penstock_arrays::calls::settings::{Background, Outstanding, SplitOptions};
-use penstock_arrays::calls::strategy::Choice;
-use penstock_engine::{Operation, Result};
+use penstock_engine::{Operation, Result, Strategy};
 
 use crate::array::{Array, attributes_of};
 use crate::border::{Many, Options, Place, Text, Versioned, enter, give_text, needed, wrong};
@@ -78,7 +77,7 @@ struct Ready {
     path: PathBuf,
     array: ArrayCall,
     parts: Vec<LocalPart>,
-    strategy: Option<Choice>,
+    strategy: Option<Strategy>,
     background: Option<Background>,
 }
 

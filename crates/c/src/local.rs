@@ -156,7 +156,6 @@ impl From<CallReport> for Report {
             seconds,
             moved,
             servers,
-            predicted: _, // the struct of C has no room for it
         } = report;
         Self {
             bytes,

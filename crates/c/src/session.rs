@@ -11,9 +11,9 @@ use penstock_arrays::DirectIo;
 use penstock_arrays::calls::settings::{
     BACKGROUND_BYTES, BLOCK_BYTES, CACHE_BYTES, SessionOptions as CallOptions,
 };
-use penstock_arrays::calls::strategy::{self, Choice, Tuning};
+use penstock_arrays::calls::strategy::{self, Tuning};
 use penstock_arrays::calls::{Seat as ThreadSeat, Session as Calls, call_of};
-use penstock_engine::{Error, Kind, Result};
+use penstock_engine::{Error, Kind, Result, Strategy};
 use penstock_machines::mpi::Transport;
 
 use crate::border::{
@@ -108,7 +108,7 @@ fn count_of(count: u64, usual: u64, what: &str) -> Result<u64> {
 ///
 /// # Errors
 /// [`Kind::Schema`] for what is no strategy.
-pub fn strategy_of(word: Text<'_>) -> Result<Option<Choice>> {
+pub fn strategy_of(word: Text<'_>) -> Result<Option<Strategy>> {
     let word = word.optional("strategy")?;
     word.map(|word| strategy::named(word, &Tuning::default()))
         .transpose()
@@ -150,9 +150,9 @@ fn chosen(given: Options<'_, SessionOptions<'_>>, is_dedicated: bool) -> Result<
             )?,
             cache_bytes: count_of(given.cache_bytes, CACHE_BYTES, "cache_bytes")?,
             direct: answer_of(given.direct, "direct")?.map_or(usual.direct, DirectIo::from),
+            strategy: strategy_of(given.strategy)?.unwrap_or(usual.strategy),
             ..usual
-        }
-        .on_machine(None, strategy_of(given.strategy)?),
+        },
     })
 }
 

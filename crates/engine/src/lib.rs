@@ -71,7 +71,7 @@ pub use call::Call;
 pub use collective::{Ask, Decision, Director, Proposal, RankPart, RankParts, Verdict};
 pub use deal::equal_part;
 pub use error::{Error, Kind, Result, Who};
-pub use files::{AskedBlocks, FileClient, FileId, FilePart, Order, UNDER_WAY_MAX, asked_blocks};
+pub use files::{AskedBlocks, FileClient, FileId, FilePart, Order, asked_blocks};
 pub use holders::Holders;
 pub use machine::{
     Access, BlockFile, Change, CopyKind, Elements, Machine, Message, NodeId, Opening, Operation,

@@ -65,8 +65,6 @@ pub struct ClientState {
     /// The most bytes of data that travel inside an answer. A server puts the data of a longer read
     /// into the client's memory, block by block. At most 2^20, the default.
     pub answer_bytes_max: u64,
-    /// Where the servers are; `None` if they stand, and are wherever they are.
-    pub site: Option<Site>,
     pace: Pace,
     /// The number of the client among the clients of its node.
     number: u32,
@@ -84,15 +82,6 @@ pub struct ClientState {
     rings: Arc<RwLock<Arc<Rings>>>,
     /// The servers that keep its slots, as far as the client has heard.
     keepers: Arc<Mutex<Keepers>>,
-}
-
-/// The place of the servers of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Site {
-    /// The hosts that servers and clients are on.
-    pub hosts: usize,
-    /// Whether block files are read and written around the page cache.
-    pub is_direct: bool,
 }
 
 /// Takes in a notice, encoded.
@@ -160,7 +149,6 @@ impl ClientState {
             pace: Pace::default(),
             request_bytes_max: INSIDE_BYTES_MAX,
             answer_bytes_max: INSIDE_BYTES_MAX,
-            site: None,
             number: number & ((1 << 21) - 1),
             next: Arc::default(),
             under_way: UnderWay::default(),
@@ -1212,16 +1200,6 @@ impl<'m, M: Machine> Client<'m, M> {
             Operation::Write => self.state.request_bytes_max,
         };
         wanted.min(INSIDE_BYTES_MAX)
-    }
-
-    /// The bytes of a block of the volume.
-    pub(crate) fn block_bytes(&self) -> u64 {
-        self.state.shape.block_bytes
-    }
-
-    /// Where the servers are, if that is known.
-    pub(crate) fn site(&self) -> Option<Site> {
-        self.state.site
     }
 
     pub(crate) fn check(&self, open: &OpenSubfile, operation: Operation) -> Result<()> {

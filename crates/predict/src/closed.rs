@@ -37,25 +37,25 @@ pub struct Estimate {
 
 /// Seconds of one thread that takes blocks through its buffers, for all of its blocks.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Thread {
-    pub(crate) blocks: f64,
-    pub(crate) buffers: f64,
+struct Thread {
+    blocks: f64,
+    buffers: f64,
     /// Copies of elements, on a processor.
-    pub(crate) copying: f64,
+    copying: f64,
     /// Other work of its processor.
-    pub(crate) cpu: f64,
+    cpu: f64,
     /// The disk's worker on a processor: the page cache's copies.
-    pub(crate) caching: f64,
+    caching: f64,
     /// The device and the parts of a file system that take no processor.
-    pub(crate) device: f64,
+    device: f64,
     /// The least time in which the device can do all.
-    pub(crate) device_min: f64,
+    device_min: f64,
     /// Files made or opened.
-    pub(crate) metadata: f64,
+    metadata: f64,
     /// Bytes through the port.
-    pub(crate) network: f64,
+    network: f64,
     /// Waiting for what is on its way, of all blocks.
-    pub(crate) latency: f64,
+    latency: f64,
 }
 
 /// Evaluates the formulas for a machine that is cut to the question.
@@ -673,7 +673,7 @@ impl Model<'_> {
 }
 
 /// The rate at which one node takes in bytes, if nodes are on `hosts` hosts.
-pub(crate) fn port_bytes_per_second(machine: &Preset, hosts: usize) -> f64 {
+fn port_bytes_per_second(machine: &Preset, hosts: usize) -> f64 {
     let between = match &machine.network {
         NetworkKind::Torus(torus) => torus.bytes_per_second,
         NetworkKind::FatTree(tree) => tree.bytes_per_second,
@@ -685,7 +685,7 @@ pub(crate) fn port_bytes_per_second(machine: &Preset, hosts: usize) -> f64 {
 }
 
 /// The latency of a message, if nodes are on `hosts` hosts.
-pub(crate) fn latency_us(machine: &Preset, hosts: usize) -> f64 {
+fn latency_us(machine: &Preset, hosts: usize) -> f64 {
     if let Some(host) = machine.host.as_ref().filter(|_| hosts == 1) {
         return host.message_latency_us;
     }
@@ -706,7 +706,7 @@ pub(crate) fn latency_us(machine: &Preset, hosts: usize) -> f64 {
 
 /// The factor by which crowding makes work longer, if threads work for these seconds: the mean
 /// number of processors that work and the time depend on each other.
-pub(crate) fn slowness(machine: &Preset, working: &[f64]) -> f64 {
+fn slowness(machine: &Preset, working: &[f64]) -> f64 {
     let Some(host) = &machine.host else {
         return 1.0;
     };
@@ -734,12 +734,7 @@ struct Exchange {
 impl Thread {
     /// A thread that has a disk read or write blocks, through one buffer; `sharing` threads share
     /// the device.
-    pub(crate) fn on_disk(
-        machine: &Preset,
-        is_read: bool,
-        (blocks, bytes): (f64, f64),
-        sharing: f64,
-    ) -> Self {
+    fn on_disk(machine: &Preset, is_read: bool, (blocks, bytes): (f64, f64), sharing: f64) -> Self {
         let mut thread = Thread {
             blocks,
             buffers: 1.0,
@@ -785,7 +780,7 @@ impl Thread {
     }
 
     /// The seconds on processors.
-    pub(crate) fn on_processor(&self) -> f64 {
+    fn on_processor(&self) -> f64 {
         self.copying + self.cpu + self.caching + self.metadata
     }
 
@@ -795,7 +790,7 @@ impl Thread {
     }
 
     /// The seconds of all blocks, with work on processors that is longer by this factor.
-    pub(crate) fn seconds(&self, slowness: f64) -> f64 {
+    fn seconds(&self, slowness: f64) -> f64 {
         if self.blocks <= 0.0 {
             return 0.0;
         }

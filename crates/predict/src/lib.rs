@@ -4,7 +4,7 @@
 //! calibrate` writes for the machine at hand) and the [`Question`]: the requests of the call, the
 //! clients, the hosts. It answers with seconds and their range, bytes, messages, memory, and the
 //! part of the machine that is the bottleneck. It is a function: no clock, no
-//! network, and no file but [`of_file`].
+//! network, no file.
 //!
 //! A small call is simulated: the engine's own strategy, on the machine, in virtual time. Of a
 //! large one the same model is evaluated in closed form: [`closed`] has the formulas.
@@ -19,8 +19,6 @@
 //! | [`simulated`] | the time of the call in simulation, where that is short |
 //! | [`predicting`] | which of both is taken, and the range |
 //! | [`prediction`] | the answer |
-//! | [`access`] | one client's access to what servers keep open, by formulas |
-//! | [`of_file`] | the description of this machine, from its file |
 //! | [`plan`] | the chunks, servers and strategy that a call would best have |
 //!
 //! ```
@@ -40,18 +38,15 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod access;
 pub mod closed;
 pub mod description;
 pub mod load;
-pub mod of_file;
 pub mod plan;
 pub mod predicting;
 pub mod prediction;
 pub mod question;
 pub mod simulated;
 
-pub use access::{Access, ServerAccess, predict_access};
 pub use description::{Description, predict_all};
 pub use predicting::predict;
 pub use prediction::{Bottleneck, By, Prediction, Times};

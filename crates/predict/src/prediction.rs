@@ -7,7 +7,7 @@ use serde::Serialize;
 /// A prediction of one call by one strategy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// The word for the strategy, or [`ACCESS`](crate::access::ACCESS).
+    /// The word for the strategy.
     pub strategy: &'static str,
     /// The servers that take part.
     pub servers: usize,

@@ -747,25 +747,14 @@ impl PyView {
         self.begin(py, Operation::Write, offset, array)
     }
 
-    /// What an access would do, in lines of text; with a machine also what it takes.
-    fn explain(
-        &self,
-        py: Python<'_>,
-        is_write: bool,
-        offset: u64,
-        bytes: u64,
-        machine: Option<PathBuf>,
-    ) -> PyResult<String> {
+    /// What an access would do, in lines of text.
+    fn explain(&self, py: Python<'_>, is_write: bool, offset: u64, bytes: u64) -> PyResult<String> {
         let operation = match is_write {
             true => Operation::Write,
             false => Operation::Read,
         };
-        let explain = || {
-            let plan = self.view.explain(operation, (offset, bytes))?;
-            plan.in_words(machine)
-        };
-        let text = py.detach(explain);
-        ended(py, &self.raised, text)
+        let plan = py.detach(|| self.view.explain(operation, (offset, bytes)));
+        ended(py, &self.raised, plan.map(|plan| plan.to_string()))
     }
 
     fn prefetch(&self, py: Python<'_>, offset: u64, bytes: u64) -> PyResult<()> {

@@ -13,10 +13,10 @@ use penstock_arrays::calls::select::SelectOptions;
 use penstock_arrays::calls::settings::{
     Background, Outstanding, Report, SessionOptions, SplitOptions,
 };
-use penstock_arrays::calls::strategy::{self, Choice, Tuning};
+use penstock_arrays::calls::strategy::{self, Tuning};
 use penstock_arrays::calls::{ArrayPart, OpenArray, Seat, Session, call_of};
 use penstock_arrays::sieve::{How, Recipients, Reduction};
-use penstock_engine::{Error, Kind, Operation, Result};
+use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::abi::Constants;
@@ -90,10 +90,8 @@ pub struct OptionsArgument {
     cache_bytes: u64,
     /// `None`: cold reads alone.
     direct: Option<bool>,
-    /// `None`: what the model of the machine chooses, if there is one.
+    /// `None`: the usual one.
     strategy: Option<String>,
-    /// The file that describes this machine.
-    machine: Option<PathBuf>,
     /// For tests: the number of cached blocks for each client, and the bytes of a client's staging
     /// buffer.
     buffers: Option<(u32, u64)>,
@@ -120,9 +118,9 @@ impl OptionsArgument {
         let faults = self.faults.as_deref().map(serde_json::from_str);
         let wrong = |e| Error::new(Kind::Schema, "opening a session", e);
         let named = self.strategy.as_deref();
-        let choice = named.map(|word| strategy::named(word, &self.tuning()));
-        let choice = choice.transpose().map_err(opening)?;
-        let options = SessionOptions {
+        let strategy = named.map(|word| strategy::named(word, &self.tuning()));
+        let usual = SessionOptions::default();
+        Ok(SessionOptions {
             servers: self.servers,
             dedicated: self.dedicated,
             sync: self.sync,
@@ -131,9 +129,12 @@ impl OptionsArgument {
             cache_bytes: self.cache_bytes,
             direct: self.direct.map_or(DirectIo::ColdReads, DirectIo::from),
             faults: faults.transpose().map_err(wrong)?,
-            ..SessionOptions::default()
-        };
-        Ok(options.on_machine(self.machine.clone(), choice))
+            strategy: strategy
+                .transpose()
+                .map_err(opening)?
+                .unwrap_or(usual.strategy),
+            ..usual
+        })
     }
 }
 
@@ -232,18 +233,8 @@ fn checkpoint_of(
     })
 }
 
-/// The report of a call: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers,
-/// predicted.
-type ReportFields = (u64, f64, u64, u64, u64, u64, usize, Option<ForecastFields>);
-
-/// A forecast: strategy, servers, block_bytes; seconds, low, high; bytes, disk_bytes, messages,
-/// memory_bytes; bottleneck, by, remark.
-type ForecastFields = (
-    (String, usize, u64),
-    (f64, f64, f64),
-    (u64, u64, u64, u64),
-    (String, String, String),
-);
+/// The report of a call: bytes, seconds, blocks, disk_bytes, transfers, buffer_bytes, servers.
+type ReportFields = (u64, f64, u64, u64, u64, u64, usize);
 
 fn fields_of(report: Report) -> ReportFields {
     let moved = report.moved;
@@ -255,19 +246,6 @@ fn fields_of(report: Report) -> ReportFields {
         moved.transfers,
         moved.buffer_bytes,
         report.servers,
-        report.predicted.map(|predicted| {
-            (
-                (predicted.strategy, predicted.servers, predicted.block_bytes),
-                (predicted.seconds, predicted.low, predicted.high),
-                (
-                    predicted.bytes,
-                    predicted.disk_bytes,
-                    predicted.messages,
-                    predicted.memory_bytes,
-                ),
-                (predicted.bottleneck, predicted.by, predicted.remark),
-            )
-        }),
     )
 }
 
@@ -422,7 +400,7 @@ type Selected<'py> = (
 type Reduced<'py> = (Bound<'py, PyArray1<u8>>, Vec<u64>, String, ReportFields);
 
 /// A method of a session that moves an array.
-type Transfer = fn(&Session, &Path, ArrayCall, Vec<LocalPart>, Option<Choice>) -> Result<Report>;
+type Transfer = fn(&Session, &Path, ArrayCall, Vec<LocalPart>, Option<Strategy>) -> Result<Report>;
 
 impl PySession {
     fn new(session: Session, tuning: Tuning, raised: RaisedException) -> Self {
@@ -526,8 +504,8 @@ impl PySession {
         }
     }
 
-    /// The choice with this name; `None` without a name.
-    fn named(&self, strategy: Option<&str>) -> Result<Option<Choice>> {
+    /// The strategy with this name; `None` without a name.
+    fn named(&self, strategy: Option<&str>) -> Result<Option<Strategy>> {
         let named = strategy.map(|word| strategy::named(word, &self.tuning));
         named.transpose()
     }

@@ -7,13 +7,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use penstock_engine::Operation;
+use penstock_engine::{Operation, Strategy};
 use penstock_layout::{Dists, Region};
 use serde::{Deserialize, Serialize};
 
 use super::copy::{Extents, Form, Options};
 use super::settings::Background;
-use super::strategy::{self, Choice};
+use super::strategy;
 use crate::sieve::{Recipients, Reduction};
 use crate::write::Slab;
 use crate::{ElementType, Fill, Storage};
@@ -148,7 +148,7 @@ pub struct TransferAsk {
     /// The path of the array or its group.
     pub path: PathBytes,
     /// The strategy, with its tuning.
-    pub strategy: Choice,
+    pub strategy: Strategy,
     /// The part that goes on in the background, of a split collective.
     pub background: Option<Background>,
     /// The array.
@@ -516,7 +516,7 @@ mod tests {
     fn write(path: &str, shape: &[u64]) -> Ask {
         Ask::Write(TransferAsk {
             path: Path::new(path).into(),
-            strategy: penstock_engine::Strategy::default().into(),
+            strategy: Strategy::default(),
             background: None,
             array: ArrayAsk {
                 name: "u".to_string(),

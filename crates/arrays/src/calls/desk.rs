@@ -2,12 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use penstock_bucket::committed;
 use penstock_layout::DiskSchema;
 
-use super::choose::Chooser;
 use super::cursor::{CursorUndo, SharedCursor};
 use super::settings::Settings;
 use crate::write::Updatable;
@@ -28,7 +27,6 @@ pub(super) struct OpenFile {
 /// The desk of a session.
 pub(super) struct Desk {
     pub(super) settings: Settings,
-    pub(super) chooser: Arc<Chooser>,
     /// The session's position in each group.
     cursors: Mutex<HashMap<PathBuf, SharedCursor>>,
     /// What may have to be undone, with the drafts of repositories in which it was done.
@@ -41,7 +39,6 @@ impl Desk {
     pub(super) fn new(settings: Settings) -> Self {
         Self {
             settings,
-            chooser: Arc::default(),
             cursors: Mutex::default(),
             kept: Mutex::default(),
             open: Mutex::default(),

@@ -19,7 +19,6 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart};
 use super::ask::{Ask, PathBytes};
-use super::choose::Known;
 use super::desk::{Desk, OpenFile};
 use super::driver::AloneStart;
 use super::errand::{Direction, Errand, Saying, Topic};
@@ -56,7 +55,6 @@ struct Description {
     shape: Vec<u64>,
     element: ElementType,
     servers: usize,
-    known: Known,
 }
 
 impl OpenArray {
@@ -384,7 +382,6 @@ impl Errand for OpenErrand {
             let right = self.is_writable.then(|| stored.updatable(&self.path));
             let right = right.transpose()?;
             let disk = stored.disk_schema(desk.settings.options.block_bytes)?;
-            let is_in_files = stored.target().is_in_files();
             let (target, servers) = desk.settings.opened(stored.target())?;
             let schema = stored.schema();
             let description = Description {
@@ -392,7 +389,6 @@ impl Errand for OpenErrand {
                 shape: schema.shape.clone(),
                 element: schema.element.clone(),
                 servers,
-                known: Known::of(is_in_files, &schema.disk),
             };
             let file = OpenFile {
                 target,

@@ -4,18 +4,18 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_engine::{Decision, Director, Operation, RankParts, Request, Result, Tally, Traffic};
+use penstock_engine::{
+    Decision, Director, Operation, RankParts, Request, Result, Strategy, Tally, Traffic,
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
-use super::choose::{Choosing, Known, Matter};
 use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Method, Outstanding, Report, Settings, SplitOptions, Subject};
-use super::strategy::Choice;
 use super::write::boxes_of;
 use crate::ArraySchema;
 use crate::formats::spread::of_server;
@@ -37,7 +37,7 @@ impl Session {
         path: &Path,
         array: ArrayCall,
         locals: Vec<LocalPart>,
-        strategy: Option<Choice>,
+        strategy: Option<Strategy>,
     ) -> Result<Report> {
         let strategy = strategy.unwrap_or(self.settings().options.strategy);
         self.flush_changed()?;
@@ -63,7 +63,7 @@ impl Session {
         Ok(CallArguments {
             ask: Ask::Read(TransferAsk {
                 path: path.into(),
-                strategy: method.choice,
+                strategy: method.strategy,
                 background: None,
                 array: array.ask(),
             }),
@@ -144,11 +144,7 @@ impl Errand for ReadErrand {
 
     fn director(self, desk: &Arc<Desk>) -> Box<dyn Director + Send> {
         let settings = &desk.settings;
-        let director = ReadDirector::new(self.sources, settings, self.method);
-        Box::new(ReadDirector {
-            choosing: Choosing::by(&desk.chooser),
-            ..director
-        })
+        Box::new(ReadDirector::new(self.sources, settings, self.method))
     }
 }
 
@@ -157,7 +153,6 @@ pub(super) struct ReadDirector {
     sources: Vec<Source>,
     settings: Settings,
     method: Method,
-    choosing: Choosing,
     witnesses: Vec<Witness>,
 }
 
@@ -168,22 +163,13 @@ impl ReadDirector {
             sources,
             settings: settings.clone(),
             method,
-            choosing: Choosing::default(),
             witnesses: Vec::new(),
         }
     }
 
-    fn request(
-        &mut self,
-        source: &Source,
-        boxes: RankRegions,
-        witness: &Witness,
-    ) -> Result<Request> {
+    fn request(&self, source: &Source, boxes: RankRegions, witness: &Witness) -> Result<Request> {
         let Self {
-            settings,
-            method,
-            choosing,
-            ..
+            settings, method, ..
         } = self;
         let Source {
             path,
@@ -194,20 +180,7 @@ impl ReadDirector {
         let stored = array.open_stored(path);
         let stored = stored.or_else(|error| witness.check().and(Err(error)))?;
         let mut target = stored.target().clone();
-        let is_in_files = target.is_in_files();
-        let (way, block_bytes) = choosing.choose(
-            settings,
-            &Matter {
-                operation: Operation::Read,
-                method: *method,
-                holders: &holders,
-                disk: &|block_bytes| stored.disk_schema(block_bytes),
-                fits: &|_, _| Ok(()),
-                known: Known::of(is_in_files, &stored.schema().disk),
-                lists: &[],
-            },
-        )?;
-        let mut disk = stored.disk_schema(block_bytes)?;
+        let mut disk = stored.disk_schema(settings.options.block_bytes)?;
         if *is_checkpoint {
             // Checksums are of chunks as they were written.
             disk = whole_in_bucket(path, disk)?;
@@ -217,7 +190,7 @@ impl ReadDirector {
                 None => target,
             };
         }
-        settings.request(Operation::Read, way, holders, disk, Some(target))
+        settings.request(Operation::Read, *method, holders, disk, Some(target))
     }
 }
 
@@ -235,12 +208,6 @@ impl Director for ReadDirector {
 
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic> {
         self.witnesses.iter().try_for_each(Witness::check)?;
-        let done = outcome?;
-        self.choosing.ended();
-        Ok(done.moved)
-    }
-
-    fn words(&self) -> Vec<u8> {
-        self.choosing.words()
+        outcome.map(|done| done.moved)
     }
 }

@@ -9,8 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 
-use penstock_bucket::is_url;
-use penstock_engine::encoding::encode;
 use penstock_engine::{
     Decision, Digest, Director, Error, Holders, Kind, Operation, RankParts, Request, Rest, Result,
     Strategy, Tally, Traffic,
@@ -21,14 +19,12 @@ use serde_json::{Map, Value};
 
 use super::array::{ArrayCall, LocalPart};
 use super::ask::{Ask, GroupAsk, SaveAsk};
-use super::choose::{Choosing, Known};
 use super::cursor::SharedCursor;
 use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
 use super::write::{boxes_of, rest_of_new};
-use crate::formats::spread::is_template;
 use crate::formats::whole_in_bucket;
 use crate::groups::{self, ArrayDeclaration, Coordinate, Declaration, Group, Moment, SavedArray};
 use crate::json::as_text;
@@ -173,7 +169,7 @@ impl Session {
     ) -> Result<Outstanding> {
         let subject = Subject::of_group(&group.path);
         let options = SplitOptions {
-            strategy: Some(Strategy::default().into()),
+            strategy: Some(Strategy::default()),
             background,
         };
         let ask = |method| self.asked_to_save(group, locals, save, method);
@@ -282,7 +278,6 @@ impl Errand for SaveErrand {
             save: self.save,
             method: self.method,
             settings: desk.settings.clone(),
-            choosing: Choosing::by(&desk.chooser),
             open: None,
         })
     }
@@ -295,7 +290,6 @@ struct SaveDirector {
     method: Method,
     settings: Settings,
     cursor: SharedCursor,
-    choosing: Choosing,
     open: Option<OpenGroup>,
 }
 
@@ -499,18 +493,6 @@ impl SaveDirector {
         parts.collect()
     }
 
-    /// Predicts what the save takes. Saves of one group in the same parts are of one shape, at any
-    /// time.
-    fn foretell(&mut self, requests: &[Request]) -> Result<()> {
-        let GroupCall { path, arrays, .. } = &self.group;
-        let holders: Vec<&Holders> = requests.iter().map(|request| &request.holders).collect();
-        let is_timestep = matches!(self.save, Save::Timestep(_));
-        let shape = encode(&(is_timestep, self.group.ask(), holders))?;
-        let known = Known::of_all(!is_url(path) && !is_template(path), arrays);
-        self.choosing
-            .foretell(&self.settings, (shape, self.method, known), requests)
-    }
-
     /// The arrays that were written, with what is known of their objects.
     fn saved(parts: &[Part], digests: &[(usize, Digest)]) -> Vec<SavedArray> {
         let saved = parts.iter().enumerate().map(|(number, part)| {
@@ -568,20 +550,15 @@ impl Director for SaveDirector {
         let requests = parts.iter().map(|part| {
             let (holders, disk) = (part.holders.clone(), part.disk.clone());
             let target = Some(part.target.clone());
-            let request = self.settings.request(
-                Operation::Write,
-                self.method.way(),
-                holders,
-                disk,
-                target,
-            )?;
+            let request =
+                self.settings
+                    .request(Operation::Write, self.method, holders, disk, target)?;
             Ok(Request {
                 rest: part.rest.clone(),
                 ..request
             })
         });
         let requests: Vec<Request> = requests.collect::<Result<_>>()?;
-        self.foretell(&requests)?;
         self.open = Some(OpenGroup {
             group,
             moment,
@@ -614,16 +591,10 @@ impl Director for SaveDirector {
                 Save::Timestep(_) => open.group.abandon_timestep(),
                 Save::Checkpoint { .. } => open.group.abandon_checkpoint(),
             };
-        } else {
-            self.choosing.ended();
         }
         let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         cursor.seen = Some((open.group.id().to_string(), open.group.timesteps()));
         saved
-    }
-
-    fn words(&self) -> Vec<u8> {
-        self.choosing.words()
     }
 }
 

@@ -134,14 +134,11 @@ impl Session {
     pub fn end(&self, call: &Outstanding) -> Result<Report> {
         self.outstanding.borrow_mut().remove(&call.id);
         let verdict = self.finish(call.id)?;
-        let words = &verdict.answer;
-        let predicted = (!words.is_empty()).then(|| decode(words)).transpose()?;
         Ok(Report {
             bytes: call.bytes,
             seconds: (self.driver.now() - call.begun).as_secs_f64(),
             moved: verdict.moved,
             servers: self.servers(),
-            predicted,
         })
     }
 
@@ -424,7 +421,6 @@ impl Session {
             seconds: (self.driver.now() - begun).as_secs_f64(),
             moved: verdict.moved,
             servers: self.servers(),
-            predicted: None,
         })
     }
 

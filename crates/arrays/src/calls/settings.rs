@@ -11,11 +11,8 @@ use penstock_engine::{
     Error, Holders, Kind, Operation, Party, Request, Rest, Result, Split, Strategy, Traffic,
 };
 use penstock_layout::{Assignment, DiskSchema};
-use penstock_predict::of_file;
 use serde::{Deserialize, Serialize};
 
-use super::forecast::Forecast;
-use super::strategy::Choice;
 use crate::fs::user::User;
 use crate::testing::Faults;
 use crate::{DirectIo, Target};
@@ -37,10 +34,7 @@ pub struct SessionOptions {
     /// The most bytes of a block where the store leaves a choice.
     pub block_bytes: u64,
     /// The strategy of calls that name none.
-    pub strategy: Choice,
-    /// The file that describes this machine, as `penstock calibrate` writes it; the node that
-    /// directs reads it. With it calls are predicted.
-    pub machine: Option<PathBuf>,
+    pub strategy: Strategy,
     /// The most bytes that a server, or a rank that moves blocks itself, may have in buffers while
     /// disks work in the background.
     pub background_bytes: u64,
@@ -67,24 +61,6 @@ pub const BACKGROUND_BYTES: u64 = 1 << 30;
 /// node.
 pub const CACHE_BYTES: u64 = 64 << 20;
 
-impl SessionOptions {
-    /// The options with the description of this machine: the one that is given, or else the one
-    /// that the environment names. With one, and without a choice of a strategy, the model chooses.
-    #[must_use]
-    pub fn on_machine(self, given: Option<PathBuf>, choice: Option<Choice>) -> Self {
-        let machine = of_file::named(given);
-        let usual = match machine {
-            Some(_) => Choice::Auto,
-            None => self.strategy,
-        };
-        Self {
-            strategy: choice.unwrap_or(usual),
-            machine,
-            ..self
-        }
-    }
-}
-
 impl Default for SessionOptions {
     fn default() -> Self {
         Self {
@@ -92,8 +68,7 @@ impl Default for SessionOptions {
             dedicated: false,
             sync: true,
             block_bytes: BLOCK_BYTES,
-            strategy: Choice::By(Strategy::default()),
-            machine: None,
+            strategy: Strategy::default(),
             background_bytes: BACKGROUND_BYTES,
             cache_bytes: CACHE_BYTES,
             direct: DirectIo::ColdReads,
@@ -149,9 +124,8 @@ impl Background {
 /// The options of one split collective.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SplitOptions {
-    /// The strategy; `None` takes the session's. A split collective is not chosen for: `auto` is
-    /// disk-directed.
-    pub strategy: Option<Choice>,
+    /// The strategy; `None` takes the session's.
+    pub strategy: Option<Strategy>,
     /// The part in the background; [`Session::begin_write`](super::Session::begin_write) says what
     /// `None` chooses.
     pub background: Option<Background>,
@@ -160,44 +134,22 @@ pub struct SplitOptions {
 /// The way in which a call is to be met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Method {
-    pub choice: Choice,
+    pub strategy: Strategy,
     /// Whether the disks are to work while the clients compute.
     pub is_split: bool,
 }
 
 impl Method {
-    /// A method that uses `choice` at once.
-    pub fn by(choice: Choice) -> Self {
+    /// A method that uses `strategy` at once.
+    pub fn by(strategy: Strategy) -> Self {
         let is_split = false;
-        Self { choice, is_split }
+        Self { strategy, is_split }
     }
 
     /// A method that is disk-directed, at once.
     pub fn disk_directed() -> Self {
-        Self::by(Choice::By(Strategy::default()))
+        Self::by(Strategy::default())
     }
-
-    /// The way without a choice: `auto` is disk-directed.
-    pub(super) fn way(self) -> Way {
-        Way {
-            strategy: match self.choice {
-                Choice::Auto => Strategy::default(),
-                Choice::By(strategy) => strategy,
-            },
-            is_split: self.is_split,
-            servers: None,
-        }
-    }
-}
-
-/// The way in which a call is carried out.
-#[derive(Debug, Clone, Copy)]
-pub struct Way {
-    pub strategy: Strategy,
-    /// Whether the disks are to work while the clients compute.
-    pub is_split: bool,
-    /// The number of servers that take part, if it is not the usual one.
-    pub servers: Option<usize>,
 }
 
 /// The settings that all calls of a session have in common.
@@ -262,16 +214,6 @@ impl Settings {
         target.with_direct(direct).with_sync(sync)
     }
 
-    /// The number of hosts.
-    pub(super) fn hosts(&self) -> usize {
-        self.hosts
-    }
-
-    /// Whether the model knows the sessions of this kind: servers are on the hosts of the ranks.
-    pub(super) fn is_weighed(&self) -> bool {
-        (!self.options.dedicated || self.hosts == 1) && self.user.is_none()
-    }
-
     /// The target of an array that servers keep open, encoded, and the number of servers. What such
     /// an array has read from the disk may be wanted again: by itself no read goes around the page
     /// cache.
@@ -299,14 +241,12 @@ impl Settings {
     pub fn request(
         &self,
         operation: Operation,
-        way: Way,
+        method: Method,
         holders: Holders,
         disk: DiskSchema,
         target: Option<Target>,
     ) -> Result<Request> {
-        let Way {
-            strategy, is_split, ..
-        } = way;
+        let Method { strategy, is_split } = method;
         let strategy = match target.as_ref().is_some_and(Target::is_in_bucket) {
             true => strategy_of_bucket(strategy, &disk)?,
             false => strategy,
@@ -321,7 +261,7 @@ impl Settings {
         if let (Operation::Write, Some(target)) = (operation, &target) {
             target.check_servers(self.servers)?;
         }
-        let usual = match (operation, spread_over) {
+        let servers = match (operation, spread_over) {
             // Each server writes the part on its disk, and reads it if there are as many servers.
             (_, Some(of)) => of.min(self.servers),
             // Linux lets one process at a time write to a file, and the others wait awake. So one
@@ -333,10 +273,6 @@ impl Settings {
                 self.hosts.min(self.servers)
             }
             _ => self.servers,
-        };
-        let servers = match (spread_over, way.servers) {
-            (None, Some(chosen)) => chosen.min(self.servers),
-            _ => usual,
         };
         let target = target.map_or(Ok(Vec::new()), |target| self.told(target));
         Ok(Request {
@@ -387,9 +323,6 @@ pub struct Report {
     /// The traffic of all servers together.
     pub moved: Traffic,
     pub servers: usize,
-    /// What the call was predicted to take, if the session has the description of its machine, and
-    /// the model knows calls of this kind.
-    pub predicted: Option<Forecast>,
 }
 
 /// The subject of a split collective.

@@ -145,10 +145,13 @@ impl Director for SiftDirector {
         let disk = stored.disk_schema(self.settings.options.block_bytes)?;
         let sifting = self.sifting(&stored, &disk)?;
         let target = Some(stored.target().clone());
-        let way = Method::disk_directed().way();
-        let read = self
-            .settings
-            .request(Operation::Read, way, holders, disk, target)?;
+        let read = self.settings.request(
+            Operation::Read,
+            Method::disk_directed(),
+            holders,
+            disk,
+            target,
+        )?;
         self.witness = Some(witness);
         Ok(Decision::Serve(vec![Request {
             sifting: Some(sifting),

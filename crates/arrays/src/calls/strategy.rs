@@ -2,10 +2,6 @@
 
 use penstock_engine::tuning::{Caching, DiskDirected, Exchange, StoreAccess, TwoPhase};
 use penstock_engine::{Error, Kind, Result, Strategy};
-use serde::{Deserialize, Serialize};
-
-/// The word for [`Choice::Auto`].
-const AUTO: &str = "auto";
 
 /// The names of strategies, the default first. `two-phase` is the last of its steps.
 pub const WORDS: [&str; 9] = [
@@ -19,21 +15,6 @@ pub const WORDS: [&str; 9] = [
     "caching",
     "independent",
 ];
-
-/// The strategy that a call asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Choice {
-    /// The one that the model of the machine calls the fastest.
-    Auto,
-    /// This one.
-    By(Strategy),
-}
-
-impl From<Strategy> for Choice {
-    fn from(strategy: Strategy) -> Self {
-        Self::By(strategy)
-    }
-}
 
 /// The memory that strategies take for their buffers. Results do not depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,22 +34,11 @@ impl Default for Tuning {
     }
 }
 
-/// The choice with the name `word`: `auto`, or the name of a strategy.
-///
-/// # Errors
-/// [`Kind::Schema`] for any word outside [`WORDS`] that is not `auto`.
-pub fn named(word: &str, tuning: &Tuning) -> Result<Choice> {
-    match word {
-        AUTO => Ok(Choice::Auto),
-        _ => strategy_named(word, tuning).map(Choice::By),
-    }
-}
-
 /// The strategy with the name `word`.
 ///
 /// # Errors
 /// [`Kind::Schema`] for any word outside [`WORDS`].
-pub fn strategy_named(word: &str, tuning: &Tuning) -> Result<Strategy> {
+pub fn named(word: &str, tuning: &Tuning) -> Result<Strategy> {
     let caching = Caching {
         buffers_per_client: tuning.buffers_per_client,
         ..Caching::default()
@@ -91,19 +61,16 @@ pub fn strategy_named(word: &str, tuning: &Tuning) -> Result<Strategy> {
         "independent" => Ok(Strategy::Independent),
         _ => {
             let words = WORDS.map(|word| format!("\"{word}\"")).join(", ");
-            let cause = format!("\"{word}\" is no strategy: use \"auto\" or one of {words}");
+            let cause = format!("\"{word}\" is no strategy: use one of {words}");
             Err(Error::new(Kind::Schema, "choosing a strategy", cause))
         }
     }
 }
 
-/// The name of a choice, with the strategy's tuning if that is not the default. Different choices
-/// have different words.
-pub fn in_words(choice: &Choice) -> String {
-    let Choice::By(strategy) = choice else {
-        return AUTO.to_string();
-    };
-    let usual = |word: &str| strategy_named(word, &Tuning::default());
+/// The name of a strategy, with its tuning if that is not the default. Different strategies have
+/// different words.
+pub fn in_words(strategy: &Strategy) -> String {
+    let usual = |word: &str| named(word, &Tuning::default());
     match WORDS
         .into_iter()
         .find(|word| usual(word).as_ref() == Ok(strategy))
@@ -120,20 +87,19 @@ mod tests {
     #[test]
     fn words_name_strategies_and_others_are_refused() {
         for name in WORDS {
-            let strategy = strategy_named(name, &Tuning::default()).unwrap();
+            let strategy = named(name, &Tuning::default()).unwrap();
             // Two names stand for one strategy: the shorter is the one that is shown.
             let shorter = name.replace(":5", "");
             assert_eq!(
-                (strategy.name(), in_words(&strategy.into())),
+                (strategy.name(), in_words(&strategy)),
                 (&*shorter, shorter.clone())
             );
         }
         let first = named(WORDS[0], &Tuning::default());
-        assert_eq!(first, Ok(Choice::By(Strategy::default())));
-        let auto = named("auto", &Tuning::default()).unwrap();
-        assert_eq!((auto, in_words(&auto)), (Choice::Auto, "auto".to_string()));
+        assert_eq!(first, Ok(Strategy::default()));
         for other in [
             "",
+            "auto",
             "Caching",
             "two_phase",
             "disk-directed ",

@@ -4,7 +4,6 @@ use std::any::Any;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use penstock_bucket::is_url;
 use penstock_engine::{
     Decision, Director, Error, Holders, Kind, Operation, RankPart, RankParts, Request, Rest,
     Result, Strategy, Tally, Traffic, independent,
@@ -14,12 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use super::array::{ArrayCall, LocalPart, RankRegions};
 use super::ask::{Ask, TransferAsk};
-use super::choose::{Choosing, Known, Matter};
 use super::desk::Desk;
 use super::errand::{Direction, Errand, Topic};
 use super::session::{CallArguments, Session};
 use super::settings::{Background, Method, Outstanding, Report, Settings, SplitOptions, Subject};
-use super::strategy::Choice;
 use crate::formats::spread::is_template;
 use crate::formats::whole_in_bucket;
 use crate::{ArraySchema, Keys, Leftover, Pending, Storage, StoredArray, json};
@@ -38,7 +35,7 @@ impl Session {
         path: &Path,
         array: ArrayCall,
         locals: Vec<LocalPart>,
-        strategy: Option<Choice>,
+        strategy: Option<Strategy>,
     ) -> Result<Report> {
         let strategy = strategy.unwrap_or(self.settings().options.strategy);
         let method = Method::by(strategy);
@@ -60,7 +57,7 @@ impl Session {
         Ok(CallArguments {
             ask: Ask::Write(TransferAsk {
                 path: path.into(),
-                strategy: method.choice,
+                strategy: method.strategy,
                 background: None,
                 array: array.ask(),
             }),
@@ -127,8 +124,8 @@ impl Session {
     /// The method of a split collective, and its part in the background.
     fn check_split(&self, split: SplitOptions) -> Result<(Method, Background)> {
         let options = &self.settings().options;
-        let choice = split.strategy.unwrap_or(options.strategy);
-        let is_caching = matches!(choice, Choice::By(Strategy::Caching(_)));
+        let strategy = split.strategy.unwrap_or(options.strategy);
+        let is_caching = matches!(strategy, Strategy::Caching(_));
         let usual = match options.dedicated || self.party().stands || is_caching {
             true => Background::All,
             false => Background::Disk,
@@ -146,13 +143,8 @@ impl Session {
                  MPI_THREAD_MULTIPLE, or use background=\"disk\"",
             ));
         }
-        // What goes on beside a computation is left to the servers, whatever the model says.
-        let choice = match (choice, background) {
-            (Choice::Auto, Background::All | Background::Disk) => Choice::By(Strategy::default()),
-            _ => choice,
-        };
         let is_split = background == Background::Disk;
-        Ok((Method { choice, is_split }, background))
+        Ok((Method { strategy, is_split }, background))
     }
 }
 
@@ -264,7 +256,6 @@ struct WriteDirector {
     array: ArrayCall,
     settings: Settings,
     method: Method,
-    choosing: Choosing,
     pending: Option<Pending>,
     /// The leftover of the write, which is dropped when all ranks have heard the verdict.
     committed: Option<Leftover>,
@@ -278,7 +269,6 @@ impl WriteDirector {
             array: array.clone(),
             settings: desk.settings.clone(),
             method,
-            choosing: Choosing::by(&desk.chooser),
             pending: None,
             committed: None,
         }
@@ -348,39 +338,24 @@ impl Director for WriteDirector {
         let clients = self.settings.clients;
         let holders = self.array.holders(Operation::Write, boxes, clients)?;
         let stored = self.stored()?;
-        let schema = match &stored {
-            Some(stored) => stored.schema().clone(),
-            None => self.array.stored_schema(&holders)?,
-        };
-        let disk = |block_bytes| match &stored {
+        let block_bytes = self.settings.options.block_bytes;
+        let disk = match &stored {
             Some(stored) => stored.disk_schema(block_bytes),
-            None => schema.disk_schema(block_bytes),
+            None => self.array.stored_schema(&holders)?.disk_schema(block_bytes),
         };
-        let (path, array) = (&self.path, &self.array);
-        let (way, block_bytes) = self.choosing.choose(
-            &self.settings,
-            &Matter {
-                operation: Operation::Write,
-                method: self.method,
-                holders: &holders,
-                disk: &disk,
-                fits: &|strategy, disk| check_write(strategy, array, &holders, disk),
-                known: Known::of(!is_url(path) && !is_template(path), &schema.disk),
-                lists: &[],
-            },
-        )?;
-        let disk = whole_in_bucket(path, disk(block_bytes)?)?;
-        check_write(&way.strategy, array, &holders, &disk)?;
+        let disk = whole_in_bucket(&self.path, disk?)?;
+        let strategy = self.method.strategy;
+        check_write(&strategy, &self.array, &holders, &disk)?;
         let pending = match &stored {
             Some(stored) => Pending::change(&self.path, stored)?,
-            None => self.create(&way.strategy, &holders)?,
+            None => self.create(&strategy, &holders)?,
         };
         let target = Some(pending.target().clone());
         self.pending = Some(pending);
         let rest = self.rest(stored.as_ref());
-        let request = self
-            .settings
-            .request(Operation::Write, way, holders, disk, target)?;
+        let request =
+            self.settings
+                .request(Operation::Write, self.method, holders, disk, target)?;
         Ok(Decision::Serve(vec![Request { rest, ..request }]))
     }
 
@@ -390,11 +365,6 @@ impl Director for WriteDirector {
         let is_synced = self.settings.options.sync;
         let committed = pending.map(|pending| pending.commit(is_synced));
         self.committed = committed.transpose()?;
-        self.choosing.ended();
         Ok(moved)
-    }
-
-    fn words(&self) -> Vec<u8> {
-        self.choosing.words()
     }
 }

@@ -99,12 +99,6 @@ impl Target {
         is_url(self.data_path())
     }
 
-    /// Whether the elements are in files that all servers reach: in no bucket, and not spread over
-    /// the servers' own disks.
-    pub(crate) fn is_in_files(&self) -> bool {
-        !self.is_in_bucket() && self.spread_over().is_none()
-    }
-
     /// The file, directory or bucket of the elements.
     fn data_path(&self) -> &Path {
         match &self.form {

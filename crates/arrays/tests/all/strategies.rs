@@ -14,7 +14,7 @@ use crate::common::{chunks, flat, parts, place, schema, snapshot};
 use penstock_arrays::calls::Session;
 use penstock_arrays::calls::array::{ArrayCall, Memory};
 use penstock_arrays::calls::settings::SessionOptions;
-use penstock_arrays::calls::strategy::{Choice, Tuning, WORDS, named};
+use penstock_arrays::calls::strategy::{Tuning, WORDS, named};
 use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage};
 use penstock_engine::{Error, Kind, Operation, Result, Strategy};
 use penstock_layout::Region;
@@ -38,7 +38,7 @@ fn is_shared(written: &ArrayCall, ranks: u64) -> bool {
     })
 }
 
-fn write(session: &Session, path: &Path, call: &ArrayCall, strategy: Choice) -> Result<()> {
+fn write(session: &Session, path: &Path, call: &ArrayCall, strategy: Strategy) -> Result<()> {
     let (bytes, locals) = local_arrays(call, session.rank().unwrap(), true);
     let before = bytes.clone();
     let written = session.write(path, call.clone(), locals, Some(strategy));
@@ -183,7 +183,7 @@ fn independent_writers_never_share_what_is_written_whole() {
         let schema = schema(&[8, 6], ElementType::F8, disk);
         let attempt = |session: &Session| {
             let call = rows(&schema);
-            write(session, &path, &call, Choice::By(Strategy::Independent))
+            write(session, &path, &call, Strategy::Independent)
         };
         if is_refused {
             let error = told(2, attempt);
@@ -193,7 +193,7 @@ fn independent_writers_never_share_what_is_written_whole() {
             }
             let explained = told(2, |session| {
                 let call = rows(&schema);
-                let by = Some(Choice::By(Strategy::Independent));
+                let by = Some(Strategy::Independent);
                 let explained = session.explain(&path, &call, Operation::Write, by);
                 explained.map(|_| ())
             });
@@ -265,7 +265,7 @@ fn damage_is_found_by_every_strategy() {
         let schema = schema(&[8, 6], ElementType::F8, disk);
         assert!(on_threads(2, &SessionOptions::default(), |session| {
             let call = rows(&schema);
-            write(session, &path, &call, Choice::By(Strategy::default())).unwrap();
+            write(session, &path, &call, Strategy::default()).unwrap();
         }));
         let file = directory.path().join(file);
         let whole = std::fs::read(&file).unwrap();
@@ -313,13 +313,7 @@ fn gaps_between_boxes_are_zero() {
                 // Another write comes first, so that buffers are not fresh.
                 let other = rows(&schema);
                 let other_path = directory.path().join("other");
-                write(
-                    session,
-                    &other_path,
-                    &other,
-                    Choice::By(Strategy::default()),
-                )
-                .unwrap();
+                write(session, &other_path, &other, Strategy::default()).unwrap();
                 write(session, &path, &call, by).unwrap();
             }));
             let values = common::read(&path).unwrap();

@@ -261,7 +261,7 @@ pub extern "C" fn penstock_subfile_explain(
     with(subfile, |view| {
         text.check("the text")?;
         let plan = view.explain(operation_of(is_write), (offset, bytes))?;
-        text.put_text(&plan.in_words(None)?)
+        text.put_text(&plan.to_string())
     })
 }
 

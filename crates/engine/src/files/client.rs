@@ -32,7 +32,7 @@ use crate::span;
 use crate::trace::Instrument;
 
 /// The most requests of one client under way at each server.
-pub const UNDER_WAY_MAX: usize = 2;
+const UNDER_WAY_MAX: usize = 2;
 
 /// A client of an open file.
 pub struct FileClient<'a, M: Machine> {
@@ -65,8 +65,6 @@ pub struct AskedBlocks {
     pub bytes: u64,
     /// The bytes of the blocks.
     pub block_bytes: u64,
-    /// The blocks whose every byte the client has, padding included, and their bytes.
-    pub whole: (u64, u64),
 }
 
 /// Says what each of `servers` servers is asked for when a client moves a part of a file by itself,
@@ -91,10 +89,6 @@ pub fn asked_blocks(disk: &DiskSchema, servers: usize, part: &FilePart) -> Vec<A
         of_server.blocks += 1;
         of_server.bytes += held;
         of_server.block_bytes += block.bytes;
-        if held == block.bytes {
-            of_server.whole.0 += 1;
-            of_server.whole.1 += held;
-        }
     }
     asked
 }

@@ -40,7 +40,7 @@ mod server;
 mod transfer;
 
 pub(crate) use call_file::CallFile;
-pub use client::{AskedBlocks, FileClient, FilePart, UNDER_WAY_MAX, asked_blocks};
+pub use client::{AskedBlocks, FileClient, FilePart, asked_blocks};
 pub(crate) use messages::TransferRequest;
 pub use messages::{FileId, Order};
 pub(crate) use server::{BlockClaim, Files};

@@ -13,7 +13,7 @@ use penstock_machines::{Node, Opener, Threads};
 use super::core::Failure;
 use super::file_system::{Ending, FileSystem};
 use crate::caller::Homes;
-use crate::client::{ClientState, Site};
+use crate::client::ClientState;
 use crate::disk::{self, BlockOpener, ServerDisk};
 use crate::metrics::Meter;
 use crate::object::Identity;
@@ -89,10 +89,6 @@ impl Seat {
         let failure = Failure::default();
         let told = (program, clients.clone());
         let mut state = ClientState::new(shape.clone(), identity(), told, 0);
-        state.site = Some(Site {
-            hosts,
-            is_direct: options.is_direct,
-        });
         if hosts == 1 {
             state.request_bytes_max = INSIDE_BYTES_HOST;
             state.answer_bytes_max = INSIDE_BYTES_HOST;

@@ -90,11 +90,11 @@ impl Director for SlabDirector {
             unreachable!("the first call has made them");
         };
         let disk = with_block_bytes(disk, self.way.target_block_bytes);
-        let way = Method::disk_directed().way();
+        let method = Method::disk_directed();
         let target = Some(target.clone());
         let request = self
             .settings
-            .request(Operation::Write, way, holders, disk, target)?;
+            .request(Operation::Write, method, holders, disk, target)?;
         let rest = match self.way.cuts_blocks {
             true => Rest::Keep,
             false => Rest::Fill(self.array.schema.fill.bytes().to_vec()),

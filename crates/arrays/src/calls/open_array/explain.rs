@@ -2,22 +2,16 @@
 
 use std::fmt::Write;
 
-use penstock_engine::{AskedBlocks, Operation, Result, Strategy, UNDER_WAY_MAX, asked_blocks};
-use penstock_predict::access::in_words;
-use penstock_predict::{Access, ServerAccess, predict_access};
+use penstock_engine::{AskedBlocks, Operation, Result, asked_blocks};
 
 use super::{ArrayPart, OpenArray};
-use crate::calls::choose::Known;
 use crate::calls::session::Session;
-use crate::calls::strategy::Choice;
 
 impl Session {
-    /// Explains in words and numbers what [`Session::move_part`] would do; with a description of
-    /// the machine also what that would take. Nothing is moved.
+    /// Explains in words and numbers what [`Session::move_part`] would do. Nothing is moved.
     ///
     /// # Errors
-    /// When the part does not fit the array, and when the description of the machine makes no
-    /// sense.
+    /// When the part does not fit the array.
     pub fn explain_part(
         &self,
         array: &OpenArray,
@@ -26,44 +20,7 @@ impl Session {
     ) -> Result<String> {
         array.check_part(operation, part)?;
         let asked = asked_blocks(&array.disk, array.description.servers, &part.of_file());
-        let mut text = text(array, operation, &asked);
-        if let Some(predicted) = self.predicted(array, operation, &asked)? {
-            text += &predicted;
-        }
-        Ok(text)
-    }
-
-    /// What an access would take, in words, where the model knows such arrays.
-    fn predicted(
-        &self,
-        array: &OpenArray,
-        operation: Operation,
-        asked: &[AskedBlocks],
-    ) -> Result<Option<String>> {
-        let (settings, known) = (self.settings(), array.description.known);
-        let given = Choice::By(Strategy::default());
-        let machine = self.desk().chooser.machine(settings, given)?;
-        let is_known = known != Known::Nothing && settings.is_weighed();
-        let Some(machine) = machine.filter(|_| is_known) else {
-            return Ok(None);
-        };
-        let of_server = |asked: &AskedBlocks| {
-            let all = (asked.blocks, asked.block_bytes);
-            ServerAccess::new(operation, asked.requests, asked.bytes, all, asked.whole)
-        };
-        let access = Access {
-            operation,
-            servers: asking(asked).map(|(_, asked)| of_server(asked)).collect(),
-            hosts: settings.hosts(),
-            under_way: UNDER_WAY_MAX as u64,
-            turns: 0,
-            messages: messages(asked),
-        };
-        let mut line = format!("\n{}", in_words(&predict_access(&machine, &access)?));
-        if !known.remark().is_empty() {
-            let _ = write!(line, "\n{}", known.remark());
-        }
-        Ok(Some(line))
+        Ok(text(array, operation, &asked))
     }
 }
 
