@@ -29,7 +29,7 @@ ABOVE = {
     "bucket": ["arrays"],
     "hdf5": ["arrays"],
     "trace": ["cli"],
-    "predict": ["calibrate", "arrays"],
+    "predict": ["calibrate", "cli"],
     "files": ["mount", "mpiio"],
 }
 """The crates whose tests find what an edit below them breaks, of all that stand above."""

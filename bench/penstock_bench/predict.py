@@ -2,12 +2,10 @@
 
 The machine is a preset that `penstock calibrate` has written, of the directory in which the calls
 are measured. Each case is one array, written and read back by every strategy that can; a measured
-time is the median of the rounds, from the last rank's beginning to the last's end. ``auto`` is
-measured in turn with the strategies: what the session chooses by the preset, and learns. Timesteps
-of a group of two such arrays stand beside what the session said of the first and of the last. Cases
-are drawn by a seed: patterns, sizes, chunks or a flat file, 2 to 8 ranks, through the page cache
-and, where the file system has direct I/O, around it; ranks are threads, or with ``--mpiexec``
-processes of an MPI job.
+time is the median of the rounds, from the last rank's beginning to the last's end. Cases are drawn
+by a seed: patterns, sizes, chunks or a flat file, 2 to 8 ranks, through the page cache and, where
+the file system has direct I/O, around it; ranks are threads, or with ``--mpiexec`` processes of an
+MPI job.
 """
 
 from __future__ import annotations
@@ -19,21 +17,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 
 from penstock_bench.command import FailedError, Parser, UsageError, complain, counts
-from penstock_bench.predict_job import (
-    AUTO,
-    SAID_FIRST,
-    SAID_LAST,
-    STRATEGIES,
-    TIMESTEP,
-    Call,
-    on_threads,
-)
+from penstock_bench.predict_job import STRATEGIES, Call, on_threads
 
 ROW = 128
 """The elements of a plane's edge: arrays are n x 128 x 128 of float64, 128 KiB a plane."""
@@ -55,26 +43,6 @@ class Pair:
     def ratio(self) -> float:
         """The predicted time as a multiple of the measured."""
         return self.predicted / self.measured
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A choice is what a call takes by ``strategy="auto"``, and by each strategy that can."""
-
-    call: Call
-    operation: str
-    auto: float
-    fixed: dict[str, float]
-
-    @property
-    def of_best(self) -> float:
-        """The time of the best strategy over that of auto: 1 is as good as that."""
-        return min(self.fixed.values()) / self.auto
-
-    @property
-    def of_default(self) -> float:
-        """The time of the default over that of auto: how many times as fast auto is."""
-        return self.fixed[STRATEGIES[0]] / self.auto
 
 
 def patterns(ranks: int) -> list[tuple[str, tuple[int, ...]]]:
@@ -113,13 +81,11 @@ def predictions(call: Call, operation: str, preset: Path) -> dict[str, tuple[flo
     return {each["strategy"]: (each["seconds"], each["by"]) for each in told}
 
 
-def measured(
-    call: Call, place: Path, rounds: int, preset: Path, mpiexec: list[str]
-) -> dict[str, float]:
+def measured(call: Call, place: Path, rounds: int, mpiexec: list[str]) -> dict[str, float]:
     """Measure writes and reads of each strategy: ``"disk-directed write": seconds``."""
     if not mpiexec:
-        return on_threads(call, place, rounds, preset)
-    words = [json.dumps(asdict(call)), str(place), str(rounds), str(preset)]
+        return on_threads(call, place, rounds)
+    words = [json.dumps(asdict(call)), str(place), str(rounds)]
     command = [*mpiexec, "-n", str(call.ranks), sys.executable, "-m", "penstock_bench.predict_job"]
     done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -141,16 +107,6 @@ def compare(number: int, call: Call, preset: Path, seconds: dict[str, float]) ->
     return pairs
 
 
-def choices(call: Call, seconds: dict[str, float]) -> list[Choice]:
-    """Put what auto takes beside what the strategies take."""
-    found = []
-    for operation in ("write", "read"):
-        took = {str(name): seconds.get(f"{name} {operation}") for name in STRATEGIES}
-        fixed = {name: each for name, each in took.items() if each is not None}
-        found.append(Choice(call, operation, seconds[f"{AUTO} {operation}"], fixed))
-    return found
-
-
 def of_call(call: Call, operation: str) -> str:
     """Write a call in the first columns of a line."""
     disk = "flat" if call.chunks is None else "x".join(map(str, call.chunks))
@@ -167,41 +123,13 @@ def row(pair: Pair) -> str:
     )
 
 
-def row_of_auto(choice: Choice) -> str:
-    """Write a choice in a line."""
-    return (
-        f"{of_call(choice.call, choice.operation)}{AUTO:<15}{'':>10}{choice.auto * 1e3:>10.2f}"
-        f"{'':>7}  {choice.of_best:.2f} of the best, {choice.of_default:.2f} times the default"
-    )
-
-
-def row_of_saves(call: Call, seconds: dict[str, float]) -> str:
-    """Write the timesteps of a group in a line: as `row`, and what was said in the end."""
-    first, last, took = (seconds[name] for name in (SAID_FIRST, SAID_LAST, TIMESTEP))
-    return (
-        f"{of_call(call, TIMESTEP)}{STRATEGIES[0]:<13}{first * 1e3:>10.2f}{took * 1e3:>10.2f}"
-        f"{first / took:>7.2f}  {last / took:.2f} after earlier ones"
-    )
-
-
-def of_saves(saves: list[dict[str, float]]) -> str:
-    """Say how far off the predictions of timesteps are."""
-
-    def ratios(name: str) -> str:
-        each = [seconds[name] / seconds[TIMESTEP] for seconds in saves]
-        near = sum(abs(ratio - 1) <= 0.35 for ratio in each)
-        return f"median {median(each):.2f} of what it took, within 35% in {near} of {len(each)}"
-
-    return f"timesteps: the first {ratios(SAID_FIRST)}; the last {ratios(SAID_LAST)}"
-
-
 def called_best(each: list[Pair]) -> Pair:
     """Give the strategy with the shortest prediction."""
     return min(each, key=lambda pair: pair.predicted)
 
 
-def summary(pairs: list[Pair], chosen: list[Choice]) -> str:
-    """Say how many predictions are near, and how often the choice is good."""
+def summary(pairs: list[Pair]) -> str:
+    """Say how many predictions are near, and how often the best strategy is called so."""
     if not pairs:
         return "nothing was measured"
 
@@ -218,19 +146,10 @@ def summary(pairs: list[Pair], chosen: list[Choice]) -> str:
         for each in calls.values()
     )
 
-    def share(of: Callable[[Choice], bool]) -> str:
-        good = sum(map(of, chosen))
-        return f"in {good} of {len(chosen)} calls ({good / len(chosen):.0%})"
-
-    of_best = sorted(choice.of_best for choice in chosen)
     return (
         f"within 15%: {within(0.15)}; within 35%: {within(0.35)}\n"
         f"the strategy called best is within 10% of the best in {near} of {len(calls)} calls "
-        f"({near / len(calls):.0%})\n"
-        f"auto: at least 0.9 of the best strategy {share(lambda choice: choice.of_best >= 0.9)}, "
-        f"0.8 {share(lambda choice: choice.of_best >= 0.8)}; worst {of_best[0]:.2f}, median "
-        f"{median(of_best):.2f}\n"
-        f"auto: at least 1.3 times the default {share(lambda choice: choice.of_default >= 1.3)}"
+        f"({near / len(calls):.0%})"
     )
 
 
@@ -267,14 +186,12 @@ def main(words: list[str]) -> int:
         f"{'said, ms':>10}{'took, ms':>10}{'ratio':>7}  by"
     )
     pairs: list[Pair] = []
-    chosen: list[Choice] = []
-    saves: list[dict[str, float]] = []
     for number in range(options.cases):
         call = draw(chance, ranks, sizes, ways)
         place = Path(tempfile.mkdtemp(prefix="penstock-predict-", dir=options.directory))
         try:
             starter = starters[number % len(starters)]
-            seconds = measured(call, place, options.rounds, options.preset, starter)
+            seconds = measured(call, place, options.rounds, starter)
             found = compare(number, call, options.preset, seconds)
         except FailedError as error:
             complain(error)
@@ -284,13 +201,5 @@ def main(words: list[str]) -> int:
         pairs += found
         for pair in found:
             print(row(pair), flush=True)
-        for choice in choices(call, seconds):
-            chosen.append(choice)
-            print(row_of_auto(choice), flush=True)
-        if SAID_LAST in seconds:
-            saves.append(seconds)
-            print(row_of_saves(call, seconds), flush=True)
-    print(f"\n{summary(pairs, chosen)}")
-    if saves:
-        print(of_saves(saves))
+    print(f"\n{summary(pairs)}")
     return 0
