@@ -164,6 +164,8 @@ def test_errors_are_those_of_all_ranks(place: Path) -> None:
     if size > 1:
         with pytest.raises(ps.MismatchError):
             ps.FileSystem(path, comm, cache_bytes=1 << 20 if rank else 2 << 20)
+        with pytest.raises(ps.MismatchError, match="rank 0 gives a URL, rank 1 a path"):
+            ps.FileSystem(path if rank else "unix:///nobody.sock", comm)
     fs = ps.FileSystem(path, comm)
     if rank == 0:
         with pytest.raises(ps.BusyError):

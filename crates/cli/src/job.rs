@@ -6,11 +6,10 @@ use std::ffi::OsString;
 
 use penstock_arrays::calls::Session;
 use penstock_arrays::calls::settings::SessionOptions;
+use penstock_files::job::JobOptions;
 use penstock_files::job::mpi::{self, JobArguments};
-use penstock_files::job::{JobOptions, standing};
 use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::runtime::{self, Runtime};
-use penstock_net::Call;
 
 use crate::arguments::Copy;
 use crate::failure::Failure;
@@ -53,10 +52,6 @@ pub(crate) fn copy(asked: &Copy) -> Result<(), Failure> {
 pub(crate) fn files(asked: &Fs) -> Result<(), Failure> {
     in_job(|job| {
         files::run_in(asked, |volume| {
-            let (api, world) = (job.api()?, job.world());
-            if let Some(call) = Call::of_url(volume, None).transpose() {
-                return standing::connect_all((api, world), call, None).map(Some);
-            }
             let arguments = JobArguments {
                 template: volume.to_string(),
                 servers: None,
@@ -64,11 +59,11 @@ pub(crate) fn files(asked: &Fs) -> Result<(), Failure> {
                 options: JobOptions::default(),
             };
             let threads = job.may_use_threads();
-            mpi::join(
-                (api, world),
-                Transport::Shared,
+            mpi::open(
+                (job.api()?, job.world()),
                 threads,
                 Ok(arguments),
+                None,
                 None,
             )
         })

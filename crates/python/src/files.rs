@@ -7,8 +7,7 @@ use numpy::npyffi::NPY_ARRAY_WRITEABLE;
 use numpy::{PyArrayDescrMethods, PyUntypedArray, PyUntypedArrayMethods};
 use penstock_engine::{Error, Kind, Operation, Result};
 use penstock_files::disk::{CreateOptions, create};
-use penstock_files::job::mpi::{JobArguments, join};
-use penstock_files::job::standing::connect_all;
+use penstock_files::job::mpi::{self, JobArguments};
 use penstock_files::job::{FileSystem, JobOptions, Memory, Moving, OpenFile, OpenView, open};
 use penstock_files::rebalance::rebalance;
 use penstock_files::transfer::{self, Party, TransferOptions};
@@ -16,11 +15,9 @@ use penstock_files::{
     Attributes, FileChange, FilePath, Mode, Moved, ObjectKind, PointerId, Seek, Version,
 };
 use penstock_layout::{SubfileOrder, View};
-use penstock_machines::mpi::Transport;
 use penstock_machines::mpi::abi::Constants;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::node::runner::Interrupt;
-use penstock_net::Call;
 use pyo3::prelude::*;
 
 use crate::errors::{kind_of, raise};
@@ -233,7 +230,7 @@ pub fn join_volume(
     }))
 }
 
-/// Opens a volume in all ranks of an MPI job, whose ranks all give a URL or all a path.
+/// Opens a volume in all ranks of an MPI job.
 fn join_job(
     mpi: &Mpi,
     given: Result<JobArguments>,
@@ -248,18 +245,7 @@ fn join_job(
             any_source: *any_source,
         },
     )?;
-    let call = given.as_ref().map_err(Error::clone);
-    let call = call.and_then(|given| Call::of_url(&given.template, keys));
-    if let Some(call) = call.transpose() {
-        return connect_all((api, *comm), call, Some(interrupt)).map(Some);
-    }
-    join(
-        (api, *comm),
-        Transport::Shared,
-        *may_use_threads,
-        given,
-        Some(interrupt),
-    )
+    mpi::open((api, *comm), *may_use_threads, given, keys, Some(interrupt))
 }
 
 /// The result of a call, or the exception that has interrupted it.

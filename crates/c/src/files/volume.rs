@@ -4,11 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use penstock_engine::{Error, Kind, Result};
 use penstock_files::disk::{CreateOptions, create};
-use penstock_files::job::mpi::{JobArguments, join};
-use penstock_files::job::standing::connect_all;
+use penstock_files::job::mpi::{self, JobArguments};
 use penstock_files::job::{FileSystem, JobOptions, open};
-use penstock_machines::mpi::Transport;
-use penstock_net::Call;
 
 use super::{Fs, Volume};
 use crate::border::{
@@ -88,12 +85,11 @@ fn said(answer: c_int, what: &str) -> Result<bool> {
     }
 }
 
-/// What a client says of the volume that it opens: the arguments, the keys, and the call to servers
-/// that stand.
+/// What a client says of the volume that it opens: the arguments, and the keys for servers that
+/// stand.
 struct Asked {
     arguments: JobArguments,
     keys: Option<String>,
-    call: Option<Call>,
 }
 
 fn asked(path: Text<'_>, options: Options<'_, FsOptions<'_>>) -> Result<Asked> {
@@ -110,34 +106,21 @@ fn asked(path: Text<'_>, options: Options<'_, FsOptions<'_>>) -> Result<Asked> {
         },
         template,
     };
-    let call = Call::of_url(&arguments.template, keys.as_deref())?;
-    Ok(Asked {
-        arguments,
-        keys,
-        call,
-    })
+    Ok(Asked { arguments, keys })
 }
 
 /// Opens a volume in all ranks of a communicator.
 fn open_all(given: Given, mine: impl FnOnce() -> Result<Asked>) -> Result<Option<FileSystem>> {
     let comm = Communicator::of(given)?;
     let mine = caught(mine).flat();
-    let mine = mine.map(|asked| (u64::from(asked.call.is_some()), asked));
-    let asked = meet(&comm, mine, "opening a volume")?;
-    let ranks = (comm.api, comm.handle);
-    match asked.call {
-        Some(call) => connect_all(ranks, Ok(call), None).map(Some),
-        None => {
-            let arguments = Ok(asked.arguments);
-            join(
-                ranks,
-                Transport::Shared,
-                comm.may_use_threads,
-                arguments,
-                None,
-            )
-        }
-    }
+    let asked = meet(&comm, mine.map(|asked| (0, asked)), "opening a volume")?;
+    mpi::open(
+        (comm.api, comm.handle),
+        comm.may_use_threads,
+        Ok(asked.arguments),
+        asked.keys.as_deref(),
+        None,
+    )
 }
 
 /// Opens a volume in this process alone.

@@ -20,12 +20,14 @@ use penstock_machines::mpi::abi::Handle;
 use penstock_machines::mpi::api::Api;
 use penstock_machines::mpi::{self, Transport};
 use penstock_machines::node::runner::Interrupt;
+use penstock_net::Call;
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::core::hear;
 use super::file_system::FileSystem;
 use super::nodes::{JobOptions, Seat, check_servers};
+use super::standing::connect_all;
 use crate::caller::Homes;
 use crate::disk::{self, Description, ServerDisk};
 
@@ -51,6 +53,53 @@ struct Opened {
 
 /// The mailbox of the words with which a job begins.
 const OPENING: Port = Port::new([u64::MAX, u64::MAX, 1 << 61]);
+
+/// Opens a volume in all ranks of `comm`: as [`join`], or by a URL that of servers that stand, for
+/// which `keys` names the keys.
+///
+/// # Errors
+/// As [`join`] and [`connect_all`]; [`Kind::Mismatch`], on all ranks, when some give a URL and some a
+/// path.
+///
+/// # Collective
+/// Over `comm`.
+pub fn open(
+    (api, comm): (Api, Handle),
+    may_use_threads: bool,
+    given: Result<JobArguments>,
+    keys: Option<&str>,
+    interrupt: Option<Interrupt>,
+) -> Result<Option<FileSystem>> {
+    const NEITHER: u64 = 0;
+    const URL: u64 = 1;
+    const PATH: u64 = 2;
+    let read = given.and_then(|given| Ok((Call::of_url(&given.template, keys)?, given)));
+    let mine = match &read {
+        Ok((Some(_), _)) => URL,
+        Ok((None, _)) => PATH,
+        Err(_) => NEITHER,
+    };
+    let all = api.allgather(comm, [mine])?;
+    let first = |kind| all.iter().position(|[other]| *other == kind);
+    if let (Some(url), Some(path)) = (first(URL), first(PATH)) {
+        let cause = format!("rank {url} gives a URL, rank {path} a path");
+        return Err(Error::new(Kind::Mismatch, "opening a volume", cause));
+    }
+    let (call, given) = match read {
+        Ok((call, given)) => (call.map(Ok), Ok(given)),
+        Err(error) => (first(URL).map(|_| Err(error.clone())), Err(error)),
+    };
+    match call {
+        Some(call) => connect_all((api, comm), call, interrupt).map(Some),
+        None => join(
+            (api, comm),
+            Transport::Shared,
+            may_use_threads,
+            given,
+            interrupt,
+        ),
+    }
+}
 
 /// Opens a volume in all ranks of `comm`. On a rank that only has servers it returns when the
 /// clients have closed the volume, and gives nothing. `given` may be the reason why this rank has
