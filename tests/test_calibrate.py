@@ -129,7 +129,7 @@ def test_what_makes_no_sense_is_refused_in_a_line(options, what):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_calibration_that_is_stopped_leaves_nothing_behind(tmp_path, number):
-    command = [*PENSTOCK, "calibrate", "--path", str(tmp_path), "--seconds", "60"]
+    command = [*PENSTOCK, "calibrate", "--path", str(tmp_path), "--seconds", "10"]
     running = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 60
     while not os.listdir(tmp_path) and time.monotonic() < until:

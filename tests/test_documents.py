@@ -7,10 +7,13 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from penstock_bench.meters import WORK_UP_VARIABLE
 
 ROOT = Path(__file__).parent.parent
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
@@ -72,7 +75,8 @@ def test_the_simulation(tmp_path):
     (tmp_path / "out" / "mine.txt").write_text("kept")
     again = subprocess.run(list(map(str, demo)), text=True, capture_output=True, timeout=600)
     assert again.returncode == 1 and "--overwrite" in again.stderr
-    run(*demo, "--overwrite", cwd=tmp_path)
+    shorter = ["--size", 16, "--steps", 4, "--every", 2, "--ranks", 2, "--restart-ranks", 1]
+    run(*demo, *shorter, "--overwrite", cwd=tmp_path)
     assert (tmp_path / "out" / "mine.txt").read_text() == "kept"
 
 
@@ -96,6 +100,7 @@ def test_the_benchmark(tmp_path, disk):
         *("--repeats", 1, "--path", tmp_path, "--disk", disk, "--strategy", strategies),
         *("--json", tmp_path / "figures.json", "--quiet"),
         cwd=tmp_path,
+        **{WORK_UP_VARIABLE: "0"},
     )
     assert "penstock" in json.dumps(json.loads((tmp_path / "figures.json").read_text()))
 
@@ -123,22 +128,40 @@ def test_the_simulation_is_shown_by_commands():
     assert len(commands_of_the_simulation()) >= 9
 
 
+@cache
+def small_preset(name: str) -> str:
+    """The machine of a preset with files of 256 KB, smaller than any --file-mb."""
+    told = run("penstock", "sim", "preset", name, cwd=ROOT).stdout
+    small, count = re.subn(r"^bytes = \d+", f"bytes = {1 << 18}", told, flags=re.MULTILINE)
+    assert count == 1
+    return small
+
+
 @pytest.mark.parametrize("command", commands_of_the_simulation())
 def test_the_commands_of_the_simulation_run(tmp_path, command):
     """Each of them, with a file so small that it takes no time."""
     smaller = {
         "trace": "--file-mb 1",
-        "scale": "--clients 10 --servers 1 --file-mb 256",
-        "table": "--trials 1 --file-mb 1",
-        "figure": "--trials 1 --file-mb 1",
-        "summary": "--trials 1 --file-mb 1",
+        "scale": "--clients 10,20 --servers 1 --file-mb 256",
+        "table": "--trials 1 --preset tr94.toml",
+        "figure": "--trials 1 --preset tocs97.toml",
+        "summary": "--trials 1 --preset tocs97.toml",
+        "expand": "--percent 20 --slower 1,16",
         "panda": "--trials 1 --array-mb 16",
         "vesta": "--cell-mb 1",
         "dickens-thakur": "" if "--preset" in command else "--preset sp2-anl --figure 2",
         "preset": "",
     }
-    words = re.sub(r" --cell-mb \d+", "", command.partition(" > ")[0]).split()
-    words += smaller.get(words[2], "--trials 1").split()
+    words = command.partition(" > ")[0].split()
+    more = smaller.get(words[2], "--trials 1").split()
+    for option in {*more} & {*words}:  # in place of the document's: lists would grow
+        if option.startswith("--"):
+            at = words.index(option)
+            del words[at : at + 2]
+    words += more
+    for name in ("tr94", "tocs97"):
+        if f"{name}.toml" in words:
+            (tmp_path / f"{name}.toml").write_text(small_preset(name))
     done = run(*words, cwd=tmp_path)
     assert done.stdout
     if "--plot" in words:

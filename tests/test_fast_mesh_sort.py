@@ -62,10 +62,17 @@ def all_made(example: Any, cells: int, records: int, block: int, seed: int) -> n
     return np.concatenate([part for rank in range(cells) for part in example.made(rank, options)])
 
 
-@VERSIONS
-@pytest.mark.parametrize("n", range(4))
+SIZES = [(1, 1), (2, 7), (17, 5), (63, 16), (257, 32), (1000, 1001)]
+
+
 @pytest.mark.parametrize(
-    "records, block", [(1, 1), (2, 7), (17, 5), (63, 16), (257, 32), (1000, 1001)]
+    "n, records, block, version",
+    [
+        # The versions take turns: each meets every number of threads, and every size.
+        (n, *sizes, ["--asynchronous"] * ((n + number) % 2))
+        for n in range(4)
+        for number, sizes in enumerate(SIZES)
+    ],
 )
 def test_on_threads(
     example: Any,
@@ -188,13 +195,13 @@ def test_the_check_finds_what_is_wrong(
         team.barrier()
         if team.rank == 0:
             subfiles = [file.open(ps.View(hn=4), cell) for cell in range(4)]
-            cells = [np.frombuffer(bytearray(one.read(151 * 8)), "<u8") for one in subfiles]
+            cells = [np.frombuffer(bytearray(one.read(51 * 8)), "<u8") for one in subfiles]
             damage(cells)
             for subfile, cell in zip(subfiles, cells, strict=True):
                 subfile.write_at(0, cell)
 
     example.fast_mesh_sort = sort_and_damage
-    code = verdict(example, "--threads", 4, "--records", 151, "--block", 10, place / "v")
+    code = verdict(example, "--threads", 4, "--records", 51, "--block", 10, place / "v")
     assert code is None if wrong is None else wrong in str(code)
 
 
@@ -228,8 +235,7 @@ def test_options_that_make_no_sense(example: Any, option: str) -> None:
 
 
 @NEEDS_MPIEXEC
-@VERSIONS
-@pytest.mark.parametrize("servers", [1, 3])
+@pytest.mark.parametrize("servers, version", [(1, []), (3, ["--asynchronous"])])
 def test_on_ranks(example: Any, place: Path, servers: int, version: list[str]) -> None:
     sizes = ["--records", 2047, "--block", 100, "--servers", servers]
     done = job(4, PROGRAM, *sizes, *version, place / "v")

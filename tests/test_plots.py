@@ -1,30 +1,31 @@
 """The plots of the simulator: files, labels, the same bytes each time, and what bad input gets.
 
-A process of its own makes each plot, as for the command line: the program is handed over as source
-text and must not need a package around it.
+The program runs as in a process of its own, but in this one, which has matplotlib already. Each
+kind of plot is made by a process, too, as by the command line: the program is handed over as source
+text, must not need a package around it, and draws the same to the last byte.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import contextlib
+import functools
+import io
 import itertools
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from drawing import PROGRAM, program
 
 pytest.importorskip("matplotlib")
 
-PROGRAM = Path(__file__).resolve().parent.parent / "crates" / "cli" / "assets" / "plots.py"
-
-spec = importlib.util.spec_from_file_location("plots_under_test", PROGRAM)
-plots = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = plots
-spec.loader.exec_module(plots)
+plots = program()
 
 METHODS = ("caching", "two-phase", "ddio", "ddio-sort")
 MADE = "penstock 1.2.3; 5 trials, seed 7; preset tr94 with nodes.clients 8 (preset: 16)"
@@ -228,26 +229,43 @@ def run(*arguments, data="", command=False, **environment):
     )
 
 
-def make(place, name):
-    kind, data, labels, inches = CASES[name]
-    stem = place / "plot"
-    done = run(kind, stem, data=data)
-    assert (done.returncode, done.stderr, done.stdout) == (0, b"", b"")
-    return stem.with_suffix(".png"), stem.with_suffix(".svg"), labels, inches
+def run_here(*arguments, data=""):
+    """What :func:`run` gives, by the program in this process."""
+    text = data if isinstance(data, str) else json.dumps(data)
+    stdin = io.TextIOWrapper(io.BytesIO(text.encode()))
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch("sys.stdin", stdin),
+    ):
+        code = plots.main([*map(str, arguments)])
+    said = (out.getvalue().encode(), err.getvalue().encode())
+    return subprocess.CompletedProcess(arguments, code, *said)
 
 
-def png_size(path):
-    data = path.read_bytes()
+@functools.cache
+def made(name):
+    """The files of a case that this process makes: their bytes by their names."""
+    kind, data, *_ = CASES[name]
+    with tempfile.TemporaryDirectory() as directory:
+        done = run_here(kind, Path(directory) / "plot", data=data)
+        assert (done.returncode, done.stderr, done.stdout) == (0, b"", b"")
+        return {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir())}
+
+
+def png_size(data):
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     return int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_files_sizes_and_labels(tmp_path, name):
-    png, svg, labels, inches = make(tmp_path, name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["plot.png", "plot.svg"]
-    assert png_size(png) == (1400, pytest.approx(200 * inches, abs=1))
-    drawn = svg.read_text("utf-8")
+def test_files_sizes_and_labels(name):
+    _, _, labels, inches = CASES[name]
+    files = made(name)
+    assert list(files) == ["plot.png", "plot.svg"]
+    assert png_size(files["plot.png"]) == (1400, pytest.approx(200 * inches, abs=1))
+    drawn = files["plot.svg"].decode()
     texts = re.findall(r"<text[^>]*>(.*?)</text>", drawn, re.DOTALL)
     for label in labels:
         assert any(label in text for text in texts), label
@@ -255,20 +273,21 @@ def test_files_sizes_and_labels(tmp_path, name):
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG"])
-def test_one_file_of_the_kind_that_its_name_says(tmp_path, suffix):
+def test_one_file_of_the_kind_that_its_name_says(tmp_path, monkeypatch, suffix):
     out = tmp_path / f"one.{suffix}"
-    done = run("seeks", out, data=seeks())
+    done = run_here("seeks", out, data=seeks())
     assert (done.returncode, done.stderr) == (0, b"")
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
     begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix.lower()]
     first = out.read_bytes()
     assert first.startswith(begins)
-    run("seeks", out, data=seeks())
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # on another day
+    run_here("seeks", out, data=seeks())
     assert out.read_bytes() == first
 
 
 def test_a_point_in_a_stem_is_no_ending(tmp_path):
-    assert run("seeks", tmp_path / "run.v2", data=seeks()).returncode == 0
+    assert run_here("seeks", tmp_path / "run.v2", data=seeks()).returncode == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run.v2.png", "run.v2.svg"]
 
 
@@ -276,32 +295,29 @@ def test_a_point_in_a_stem_is_no_ending(tmp_path):
 def test_titles_are_left_out(tmp_path, name):
     kind, data, *_ = CASES[name]
     out = tmp_path / "plot.svg"
-    drawn = []
-    for more in ([], ["--no-title"]):
-        assert run(kind, out, *more, data=data).returncode == 0
-        drawn.append(out.read_text("utf-8"))
+    assert run_here(kind, out, "--no-title", data=data).returncode == 0
+    drawn = [made(name)["plot.svg"].decode(), out.read_text("utf-8")]
     assert ["font-weight: 700" in text for text in drawn] == [True, False]
     foot = "preset tocs97" if kind in ("figure", "summary") else MADE if name == "table" else ""
     assert all(foot in text for text in drawn)
 
 
-@pytest.mark.parametrize("name", ["table", "lines, keyed", "scale"])
-def test_same_input_same_bytes(tmp_path, name):
-    first, second = tmp_path / "1", tmp_path / "2"
-    first.mkdir()
-    second.mkdir()
-    for one, other in zip(make(first, name)[:2], make(second, name)[:2], strict=True):
-        assert one.read_bytes() == other.read_bytes()
+@pytest.mark.parametrize("name", ["table", "lines, keyed", "summary", "scale", "seeks"])
+def test_a_process_draws_the_same_to_the_last_byte(tmp_path, name):
+    """One with another seed of hashes, and without a package around it."""
+    kind, data, *_ = CASES[name]
+    done = run(kind, tmp_path / "plot", data=data)
+    assert (done.returncode, done.stderr, done.stdout) == (0, b"", b"")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == made(name)
 
 
 def test_the_command_draws_the_same(tmp_path):
     (tmp_path / "summary.json").write_text(json.dumps(summary()))
-    assert run("summary", tmp_path / "program", data=summary()).returncode == 0
     for number, words in enumerate([[], ["--data", tmp_path / "summary.json"]]):
         stem = tmp_path / f"command{number}"
         done = run("summary", stem, *words, data="" if words else summary(), command=True)
         assert (done.returncode, done.stderr, done.stdout) == (0, b"", b"")
-        assert stem.with_suffix(".svg").read_bytes() == (tmp_path / "program.svg").read_bytes()
+        assert stem.with_suffix(".svg").read_bytes() == made("summary")["plot.svg"]
 
 
 @pytest.mark.parametrize(
@@ -318,11 +334,10 @@ def test_the_command_says_what_is_wrong_in_one_line(tmp_path, kind, data, why):
 
 
 def test_settings_of_the_user_change_nothing(tmp_path):
-    _, svg, *_ = make(tmp_path, "seeks")
     (tmp_path / "matplotlibrc").write_text("font.size: 20\nsvg.fonttype: path\n")
-    done = run("seeks", tmp_path / "other", data=seeks(), MATPLOTLIBRC=str(tmp_path))
+    done = run("seeks", tmp_path / "other.svg", data=seeks(), MATPLOTLIBRC=str(tmp_path))
     assert done.returncode == 0
-    assert (tmp_path / "other.svg").read_bytes() == svg.read_bytes()
+    assert (tmp_path / "other.svg").read_bytes() == made("seeks")["plot.svg"]
 
 
 # ---------------------------------------------------------------------------------------------
@@ -362,15 +377,21 @@ def test_points_stand_at_their_places():
 
 @pytest.mark.parametrize("clients", [(10, 20, 30), (7,), (10, 11, 12, 1000), (1, 10, 100_000)])
 @pytest.mark.parametrize("span", [1.0, 1.01, 1.3, 2.0, 7.0, 40.0, 1e5])
-@pytest.mark.parametrize("least", [0.03, 1.0, 96.0, 123_456.0])
-def test_every_axis_of_scale_is_labelled(clients, span, least):
-    values = [least * span ** (i / max(1, len(clients) - 1)) for i in range(len(clients))]
+def test_every_axis_of_scale_is_labelled(clients, span):
+    """Of four panels, one for each size of numbers."""
     measures = ("throughput_mb_s", "messages", "planning_us", "buffer_bytes_max")
+    leasts = (0.03, 1.0, 96.0, 1024 * 123_456.0)  # the last is drawn in KB
     rows = [
-        {"method": "caching", "clients": count, "servers": 1} | dict.fromkeys(measures, value)
-        for count, value in zip(clients, values, strict=True)
+        {"method": "caching", "clients": count, "servers": 1}
+        | {
+            measure: least * span ** (i / max(1, len(clients) - 1))
+            for measure, least in zip(measures, leasts, strict=True)
+        }
+        for i, count in enumerate(clients)
     ]
-    for ax in axes_of("scale", rows):
+    axes = axes_of("scale", rows)
+    assert len(axes) == len(measures)
+    for ax in axes:
         across, up = labels_within(ax.xaxis), labels_within(ax.yaxis)
         assert len(across) >= min(3, len(clients)), across
         assert len(up) >= 2, up
@@ -538,7 +559,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_bad_input_gets_one_line(tmp_path, name):
     kind, data, words = REFUSED[name]
-    done = run(kind, tmp_path / "plot", data=data)
+    done = run_here(kind, tmp_path / "plot", data=data)
     message = done.stderr.decode()
     assert done.returncode == 2
     assert message.startswith("penstock: ")
@@ -548,13 +569,21 @@ def test_bad_input_gets_one_line(tmp_path, name):
 
 
 def test_wrong_arguments():
-    done = run("table")
-    assert done.returncode == 2
-    assert done.stderr.count(b"\n") == 1
+    for done in (run("table"), run_here("table")):
+        assert done.returncode == 2
+        assert done.stderr.count(b"\n") == 1
+
+
+def test_a_process_that_gets_bad_input(tmp_path):
+    kind, data, words = REFUSED["unknown scale"]
+    done = run(kind, tmp_path / "plot", data=data)
+    message = done.stderr.decode()
+    assert (done.returncode, done.stdout, message.count("\n")) == (2, b"", 1)
+    assert words in message
 
 
 def test_no_place_to_write(tmp_path):
-    done = run("seeks", tmp_path / "absent" / "plot", data=seeks())
+    done = run_here("seeks", tmp_path / "absent" / "plot", data=seeks())
     assert done.returncode == 1
     assert done.stderr.startswith(b"penstock: cannot write the plot: ")
     assert done.stderr.count(b"\n") == 1

@@ -455,14 +455,15 @@ def test_much_is_delivered_to_a_rank_that_is_slow(place: Path) -> None:
 def test_many_cells_are_delivered_before_the_end(place: Path) -> None:
     """More folds than a server keeps: a bin for each of many cells."""
     rng = np.random.default_rng(5)
-    whole = rng.integers(0, 50, (4, 40_000), dtype="u1")
-    path = stored(place, whole, chunks=(1, 10_000))
-    edges = np.arange(0, 301, dtype="f8")
+    cells, bins = 2_400, 4_000  # of 8 bytes: 1.1 times what a server keeps
+    whole = rng.integers(0, 50, (4, cells), dtype="u1")
+    path = stored(place, whole, chunks=(1, 600))
+    edges = np.arange(0, bins + 1, dtype="f8")
 
     def main(s: ps.Session) -> None:
         found = s.reduce(path, of(whole, s.size), how="histogram", over=0, bins=edges)
-        assert found.shape == (40_000, 300) and found.sum() == whole.size
-        cell = rng.integers(0, 40_000, 50)
+        assert found.shape == (cells, bins) and found.sum() == whole.size
+        cell = rng.integers(0, cells, 50)
         for at in cell:
             np.testing.assert_array_equal(found[at], np.histogram(whole[:, at], edges)[0])
 

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 import zarr
-from data_sets import a_bit_of_everything, of_netcdf
+from data_sets import a_bit_of_everything, of_few_types, of_netcdf
 from helpers import caught
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,6 +35,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Consolidated metadata", "ignore:
 
 def opened(path, **options) -> xr.Dataset:
     return xr.open_dataset(path, engine=ENGINE, **options)
+
+
+@pytest.fixture
+def tmp_path(place):
+    """Memory: nothing here asks anything of a disk."""
+    return place
 
 
 def everything(form: str) -> xr.Dataset:
@@ -75,7 +81,7 @@ def test_a_data_set_in_memory(tmp_path, form, chunks):
 @pytest.mark.parametrize("memory", [64, 1000, 2**20])
 def test_a_data_set_of_dask_is_computed_in_pieces(tmp_path, form, memory):
     pytest.importorskip("dask")
-    made = everything(form)
+    made = everything(form) if memory == 2**20 else of_few_types(everything(form))
     largest = []
 
     def seen(block):
@@ -425,7 +431,7 @@ def only_along(made: xr.Dataset, *dims: str) -> xr.Dataset:
 @pytest.mark.parametrize("form", FORMS)
 def test_regions_fill_a_store(tmp_path, form):
     pytest.importorskip("dask")
-    made = everything(form)
+    made = of_few_types(everything(form))
     path = tmp_path / f"run.{form}"
     made.chunk({"x": 2}).penstock.write(path, chunks={"x": 4, "y": 2}, compute=False)
     assert np.isnan(opened(path).u.values).all()
@@ -520,15 +526,21 @@ def write_seven(task: tuple[str, int]) -> None:
     part.penstock.write(path, region="auto", sync=False)
 
 
+@pytest.fixture(scope="module")
+def processes():
+    """Three processes, which take long to start."""
+    with ProcessPoolExecutor(3, get_context("spawn")) as pool:
+        yield pool
+
+
 @pytest.mark.parametrize(
     ("form", "codec"), [*((form, None) for form in FORMS), ("nc", "shuffle+deflate:1")]
 )
-def test_processes_that_share_chunks_lose_nothing(tmp_path, form, codec):
+def test_processes_that_share_chunks_lose_nothing(tmp_path, processes, form, codec):
     path = tmp_path / f"run.{form}"
     whole = xr.Dataset({"u": ("x", np.arange(140))}, coords={"x": np.arange(140)})
     (whole * 0 - 1).penstock.write(path, chunks={"x": 20}, codec=codec)
-    with ProcessPoolExecutor(3, get_context("spawn")) as pool:
-        list(pool.map(write_seven, [(str(path), first) for first in range(0, 140, 7)]))
+    list(processes.map(write_seven, [(str(path), first) for first in range(0, 140, 7)]))
     look(path, whole)
 
 
@@ -554,12 +566,30 @@ def test_a_region_waits_for_another_writer(tmp_path, monkeypatch):
 # --- rechunk ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("source", ["path", "data set", "dask"])
-@pytest.mark.parametrize("chunks", [{"time": 1, "x": 3}, {"u": {"time": 1, "x": 3, "y": -1}}])
+BY_DIMENSION, BY_VARIABLE = {"time": 1, "x": 3}, {"u": {"time": 1, "x": 3, "y": -1}}
+
+
+@pytest.mark.parametrize(
+    ("form", "source", "chunks"),
+    [
+        ("zarr", "path", BY_DIMENSION),  # the one that is a copy
+        ("zarr", "path", BY_VARIABLE),
+        ("zarr", "data set", BY_DIMENSION),
+        ("zarr", "dask", BY_VARIABLE),
+        ("nc", "path", BY_DIMENSION),
+        ("nc", "data set", BY_VARIABLE),
+        ("nc", "dask", BY_DIMENSION),
+        ("h5", "path", BY_VARIABLE),
+        ("h5", "data set", BY_DIMENSION),
+        ("h5", "dask", BY_VARIABLE),
+    ],
+)
 def test_rechunk(tmp_path, form, source, chunks):
+    """Each form from each kind of source, and each of both with chunks of either kind."""
     pytest.importorskip("dask")
     made = everything(form)
+    if (form, source, chunks) != ("zarr", "path", BY_DIMENSION):
+        made = of_few_types(made)
     made.penstock.write(tmp_path / "run.zarr", chunks={"x": 2, "y": 5})
     given_ = tmp_path / "run.zarr"
     if source != "path":
