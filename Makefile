@@ -175,9 +175,9 @@ crash: build ## crash at every change to the disk; kill writing jobs 400 times; 
 	python tests/crash_kills.py --kills 300 --ranks 3 --seed 1
 	@echo "== crash: 3 ranks with an open array, killed 100 times, with readers beside them and without"
 	python tests/open_kills.py --kills 100 --ranks 3 --seed 1
-	@echo "== crash: jobs that write to buckets, killed at every request"
-	PENSTOCK_KILL_STEP=1 python -m pytest -q -k killed tests/test_buckets.py \
-	    tests/test_bucket_groups.py tests/test_bucket_copies.py
+	@echo "== crash: jobs that write to buckets and repositories, killed at every request"
+	PENSTOCK_KILL_STEP=1 python -m pytest -q -k killed tests/test_buckets.py tests/test_bucket_services.py \
+	    tests/test_bucket_groups.py tests/test_bucket_copies.py tests/test_icechunk.py
 
 crash-files: build ## crash volumes of parallel files at CRASH_SEEDS moments; kill jobs that use one 300 times
 	@echo "== crash: servers and clients of simulated volumes, $(CRASH_SEEDS) seeds"
@@ -195,6 +195,8 @@ file-orders: build ## random requests to one parallel file, CRASH_SEEDS times si
 	PENSTOCK_SEEDS=$(CRASH_SEEDS) cargo test -p penstock-files --release --test all model::
 	python tests/file_histories.py --seeds $(SEEDS)
 	mpiexec -n 3 python tests/file_histories.py --seeds $$(( ($(SEEDS) + 1) / 2 ))
+	@echo "== order: 20000 names in a directory"
+	PENSTOCK_NAMES=20000 python -m pytest -q -k names tests/test_files_large.py
 
 fuzz: ## wrong packets, metadata and messages for FUZZ_SECONDS each
 	@echo "== fuzz: $(FUZZ_SECONDS) seconds each"
@@ -210,10 +212,12 @@ fuzz-net: ## FUZZ_RUNS wrong words for standing servers before they know who spe
 	@echo "== fuzz: $(FUZZ_RUNS) packets of a node that has been let in"
 	PENSTOCK_FUZZ_RUNS=$(FUZZ_RUNS) cargo test --release -p penstock-machines --test all hostile:: -- --nocapture
 
-faults: ## every seed of the simulator's faults (make test runs some hundreds)
+faults: build ## every seed of the simulator's faults, every call of a disk that fails (make test takes some)
 	@echo "== faults: nodes lost at every message, disks that fail, late messages"
 	PENSTOCK_STEP=1 PENSTOCK_SEEDS=10000 cargo test -p penstock-sim --release \
 	    --test all -- faults:: parties:: open_files::
+	@echo "== faults: disks that fail at every call"
+	PENSTOCK_STEP=1 python -m pytest -q tests/test_faults.py
 
 serve-kills: build ## kill standing servers KILLS times, and their clients as often
 	@echo "== serve-kills: two servers and three clients"

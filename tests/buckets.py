@@ -4,23 +4,30 @@ and a proxy before them that answers badly on purpose."""
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import http.client
 import http.server
 import itertools
+import multiprocessing
+import multiprocessing.context
 import os
 import random
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import forkserver
 from pathlib import Path
 
 import boto3
+import bucket_saver
 import pytest
 import zarr
 from obstore.store import S3Store
@@ -81,12 +88,28 @@ class Service:
         return zarr.storage.ObjectStore(S3Store(BUCKET, **options))
 
 
+MOTO = """
+import sys
+from moto.server import main
+from werkzeug.serving import WSGIRequestHandler
+WSGIRequestHandler.disable_nagle_algorithm = True
+main(sys.argv[1:])
+"""
+"""Moto's server, whose headers and bodies do not wait for each other."""
+
+
 @functools.cache
 def gofakes3() -> str | None:
     """The program gofakes3, which is built if Go is there; None where it cannot be had."""
     beside = Path(sys.executable).parent
-    found = shutil.which("gofakes3", path=f"{beside}{os.pathsep}{os.environ['PATH']}")
-    if found is None and shutil.which("go") is not None:
+    path = f"{beside}{os.pathsep}{os.environ['PATH']}"
+    if (found := shutil.which("gofakes3", path=path)) or shutil.which("go") is None:
+        return found
+    # Of the processes of a run one builds it, and the others wait.
+    with open(Path(tempfile.gettempdir()) / "penstock-gofakes3.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if found := shutil.which("gofakes3", path=path):
+            return found
         into = {**os.environ, "GOBIN": str(beside)}
         with contextlib.suppress(subprocess.SubprocessError):
             command = ["go", "install", GOFAKES3]
@@ -94,14 +117,14 @@ def gofakes3() -> str | None:
                 command, env=into, check=True, capture_output=True, timeout=BUILD_SECONDS_MAX
             )
             return str(beside / "gofakes3")
-    return found
+    return None
 
 
 @contextlib.contextmanager
 def service(address: str = "127.0.0.1", of: str | None = None) -> Iterator[Service]:
     """Starts a service at an address of this host: moto's server, or the program `of` gofakes3."""
     port = keep_port(address)
-    command = [sys.executable, "-m", "moto.server", "-H", address, "-p", str(port)]
+    command = [sys.executable, "-c", MOTO, "-H", address, "-p", str(port)]
     if of is not None:
         command = [of, "-backend", "memory", "-host", f"{address}:{port}"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
@@ -216,6 +239,7 @@ def _handler(target: int, proxy: Proxy) -> type[http.server.BaseHTTPRequestHandl
     class Handler(http.server.BaseHTTPRequestHandler):
         server: _Server
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True  # headers and bodies do not wait for each other
 
         def log_message(self, *_: object) -> None:
             pass
@@ -297,11 +321,54 @@ def url(path: str) -> str:
 
 KILL_STEP = int(os.environ.get("PENSTOCK_KILL_STEP", "12"))
 """The number of requests from one kill to the next: 1 in `make crash`."""
+KILLS_MAX = 400
 
 
-def kill_numbers() -> range:
-    """The numbers of the requests at which a job is killed; it ends before the last of them."""
-    return range(0, 400, KILL_STEP)
+def kill_numbers(of: str = "") -> Iterator[int]:
+    """The numbers of the requests at which a job is killed, 0 and every `KILL_STEP`-th from one
+    that depends on the name of the test; it ends before the last of them."""
+    first = 1 + zlib.crc32(of.encode()) % KILL_STEP
+    return itertools.chain((0,), range(first, KILLS_MAX, KILL_STEP))
+
+
+@functools.cache
+def forks() -> multiprocessing.context.BaseContext:
+    """Starts processes that have imported all they need: that takes a new one most of its time."""
+    made = multiprocessing.get_context("forkserver")
+    made.set_forkserver_preload(["bucket_saver", "repositories"])
+    with pytest.MonkeyPatch.context() as patch:
+        # Without this the server does not find them, and says nothing about it.
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        forkserver.ensure_running()
+    return made
+
+
+def code_of(work: Callable[..., None], *given: object) -> int:
+    """Does work in a process of its own, and says how that has ended."""
+    process = forks().Process(target=work, args=given)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def killed_at(
+    number: int, port: int, work: Callable[..., None], *given: object
+) -> tuple[bool, list[str]]:
+    """Does work in a process that is killed as it makes the request of that number. Says whether
+    it has come to its end before, and which requests it has made."""
+    gate = Gate(number)
+    with before(port, gate) as own:
+        arguments = (environment(own), work, *given)
+        process = forks().Process(target=bucket_saver.with_variables, args=arguments)
+        process.start()
+        while not gate.has_come.wait(0.01) and process.is_alive():
+            pass
+        is_done = process.exitcode is not None
+        assert process.exitcode in (None, 0)
+        process.kill()
+        process.join()
+        gate.drop()
+    return is_done, gate.seen
 
 
 def are_in_order(states: Sequence[object], expected: Sequence[object]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import multiprocessing
 
 import bucket_saver
 import numpy as np
@@ -11,13 +10,11 @@ import pytest
 import xarray as xr
 import zarr
 from buckets import (
-    Gate,
     Service,
     are_in_order,
-    before,
-    environment,
     gofakes3,
     kill_numbers,
+    killed_at,
     reached,
     url,
 )
@@ -165,27 +162,15 @@ def test_a_copy_that_is_killed_at_any_request(bucket: Service, place, kind):
     """The former tree is there, or the new one, and the next copy goes on."""
     path, names = f"killed-{kind}.zarr", ("u", "v")
     make(place / "a.zarr", 1, names)
-    processes = multiprocessing.get_context("forkserver")
-    processes.set_forkserver_preload(["bucket_saver"])
     states = []
-    for number in kill_numbers():
+    for nth, number in enumerate(kill_numbers(path)):
         bucket.clear(f"{path}/")
         if kind == "replaced":
             make(url(path), -1, names)
-        gate = Gate(number)
-        with before(bucket.port, gate) as port:
-            given = (environment(port), str(place / "a.zarr"), url(path))
-            process = processes.Process(target=bucket_saver.copy_there, args=given)
-            process.start()
-            while not gate.has_come.wait(0.01) and process.is_alive():
-                pass
-            is_done = process.exitcode is not None
-            assert process.exitcode in (None, 0)
-            process.kill()
-            process.join()
-            gate.drop()
+        given = (str(place / "a.zarr"), url(path))
+        is_done, _ = killed_at(number, bucket.port, bucket_saver.copy, *given)
         states.append(signs(bucket, path))
-        if number % 5 == 0 or is_done:
+        if nth % 5 == 0 or is_done:
             ps.copy(place / "a.zarr", url(path), overwrite=True)
             check(opened(bucket, path, use_consolidated=True), 1, names)
             check(opened(bucket, path, use_consolidated=False), 1, names)

@@ -7,12 +7,10 @@ import functools
 import http.server
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
+import bucket_saver
 import numpy as np
 import pytest
 import tensorstore
@@ -26,23 +24,21 @@ from buckets import (
     Service,
     Trouble,
     before,
-    environment,
+    gofakes3,
     kill_numbers,
+    killed_at,
     reached,
     url,
 )
 from helpers import DTYPES, penstock, same_bits, values
-from test_bucket_groups import (  # noqa: F401 - they run with moto's server, too
-    test_arrays_and_attributes_come_later,
-    test_moments_after_a_restart_are_dropped,
-)
 
 import penstock as ps
 
 
 @pytest.fixture(scope="module")
 def bucket():
-    with reached() as running:
+    """The quicker service, where it can be had; `test_bucket_services` has the other."""
+    with reached(gofakes3()) as running:
         yield running
 
 
@@ -112,16 +108,6 @@ def test_unusual_shapes(bucket: Service, shape):
         save(url(path), u, whole)
         assert same_bits(load(url(path), u), whole)
         assert same_bits(zarr.open_array(bucket.zarr(f"{path}/u"))[...], whole)
-
-
-def test_a_large_chunk_goes_by_several_requests(bucket: Service):
-    whole = values((3, 1 << 20), "f8", 3)  # 24 MiB
-    u = array(ps.Chunks((3, 1 << 20)), shape=whole.shape)
-    save(url("large.zarr"), u, whole)
-    assert bucket.client.head_object(Bucket=BUCKET, Key="large.zarr/u/c/0/0")["ETag"].endswith(
-        '-3"'
-    )
-    assert same_bits(load(url("large.zarr")), whole)
 
 
 def test_what_is_looked_at(bucket: Service):
@@ -234,20 +220,6 @@ def fails(path: str, u: ps.Array, whole: np.ndarray) -> ps.Error | None:
     return None
 
 
-WRITER = """
-import sys
-import numpy as np
-import penstock as ps
-path, seed, region = sys.argv[1], float(sys.argv[2]), sys.argv[3] == "region"
-u = ps.Array("u", (8, 8), "f8", disk=ps.Chunks((4, 4), codec="zstd:1"))
-with ps.Session() as s:
-    if region:
-        s.write(path, u, np.full((8, 8), seed)[:8, 2:8], region=np.s_[0:8, 2:8])
-    else:
-        s.write(path, u, np.full((8, 8), seed))
-"""
-
-
 @pytest.mark.parametrize("kind", ["new", "replaced", "region"])
 def test_a_write_that_is_killed_at_any_request(bucket: Service, kind):
     """The old array is there, or the new one, and the next write goes on. Requests are held, so
@@ -257,26 +229,18 @@ def test_a_write_that_is_killed_at_any_request(bucket: Service, kind):
     if kind == "region":
         new[:, :2] = old[:, :2]
     states = []
-    for number in kill_numbers():
+    for number in kill_numbers(path):
         bucket.clear(f"{path}/")
         if kind != "new":
             save(url(path), u, old)
-        gate = Gate(number)
-        with before(bucket.port, gate) as port:
-            command = [sys.executable, "-c", WRITER, url(path), "2", kind]
-            process = subprocess.Popen(command, env={**os.environ, **environment(port)})
-            while not gate.has_come.wait(0.01) and process.poll() is None:
-                pass
-            is_done = process.poll() == 0
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            gate.drop()
+        work = (bucket_saver.write, url(path), 2, kind == "region")
+        is_done, seen = killed_at(number, bucket.port, *work)
         try:
             found = load(url(path))
         except ps.MissingError:
             assert kind == "new"
             found = None
-        assert found is None or same_bits(found, old) or same_bits(found, new), gate.seen
+        assert found is None or same_bits(found, old) or same_bits(found, new), seen
         states.append(found is not None and same_bits(found, new))
         save(url(path), u, 3 * old)
         assert same_bits(load(url(path)), 3 * old)

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from crash_kills import Campaign
 
-KILLS = 15
+KILLS = 8
 
 
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="needs mpiexec")

@@ -23,7 +23,8 @@ from open_job import Log, Record
 
 import penstock as ps
 
-KILLS = 10
+KILLS = len(WAYS)
+"""Each way once: `make crash-files` does it 300 times."""
 
 
 @pytest.mark.skipif(shutil.which("mpiexec") is None, reason="needs mpiexec")
@@ -57,9 +58,9 @@ class Told:
         )
 
 
-@pytest.fixture
-def told(place: Path) -> Told:
-    campaign, log = Campaign(place, ranks=1, seed=3), Log()
+@pytest.fixture(scope="module")
+def told_once(tmp_path_factory: pytest.TempPathFactory) -> Told:
+    campaign, log = Campaign(tmp_path_factory.mktemp("told"), ranks=1, seed=3), Log()
     campaign.begin_volume(0)
     with ps.FileSystem(campaign.volume) as fs:
         worker = Worker(fs, Plan(1, 3, 0), 0, 1, log)
@@ -80,6 +81,12 @@ def told(place: Path) -> Told:
     told = Told(campaign, log.records, found, path)
     told.check()
     return told
+
+
+@pytest.fixture
+def told(told_once: Told) -> Told:
+    """What a test may change."""
+    return dataclasses.replace(told_once, found=copy.deepcopy(told_once.found))
 
 
 def began(op: str, **more: Any) -> Record:

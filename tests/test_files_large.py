@@ -1,7 +1,8 @@
 """Parallel files that are large in some way: far offsets, many cells, many names, and a checkpoint
 that is copied while others write.
 
-`PENSTOCK_NAMES=100000` names the number of entries of `test_a_directory_of_many_names`.
+`PENSTOCK_NAMES=100000` names the number of entries of `test_a_directory_of_many_names`, which is
+20000 in `make file-orders`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from penstock._files import Order
 
 BLOCK = 65536
 SERVERS = 3
-NAMES = int(os.environ.get("PENSTOCK_NAMES", "20000"))
+NAMES = int(os.environ.get("PENSTOCK_NAMES", "3000"))
 THREADS = 4
 CELL_BYTES_MAX = 2**62
 """The most bytes of a cell, and of a subfile."""

@@ -429,27 +429,30 @@ def test_a_part_of_a_dataset_is_written(filters, libver, tmp_path):
             file["run"] = models["run"] = values(shape, "f4", 99)
     boxes = [np.s_[:, :, :], np.s_[3:17, 5:6, 2:8], np.s_[39:, :, 4:], np.s_[8:16, 7:14, 3:6]]
     boxes += [np.s_[0:1, 0:1, 0:1], np.s_[20:20, :, :], np.s_[2:39, 1:29, 1:8]]
+    arrays = {
+        name: ps.Array(name, shape, "f4", memory=ps.Distribution("BLOCK,*,*", (2,)), disk=ps.HDF5())
+        for name in models
+    }
     for turn, box in enumerate(boxes[1:] + boxes):
-        for name, model in models.items():
+        starts = [s.indices(n)[0] for s, n in zip(box, shape, strict=True)]
+        for model in models.values():
             part = values(model[box].shape, "f4", turn + 100)
             if turn % 3 == 0:
                 part[...] = turn  # which is encoded in a few bytes
             model[box] = part
-            dists, mesh = "BLOCK,*,*", (2,)
-            array = ps.Array(name, shape, "f4", memory=ps.Distribution(dists, mesh), disk=ps.HDF5())
-            starts = [s.indices(n)[0] for s, n in zip(box, shape, strict=True)]
-            half = (part.shape[0] + 1) // 2
 
-            def rank(s, name=name, part=part, array=array, starts=starts, half=half):
+        def rank(s, box=box, starts=starts):
+            for name, model in models.items():
+                half = (model[box].shape[0] + 1) // 2
                 own = slice(0, half) if s.rank == 0 else slice(half, None)
-                local = np.ascontiguousarray(part[own])
+                local = np.ascontiguousarray(model[box][own])
                 region = tuple(
                     slice(a + (own.start if d == 0 else 0), a + (own.start if d == 0 else 0) + n)
                     for d, (a, n) in enumerate(zip(starts, local.shape, strict=True))
                 )
-                s.write(f"{path}:/{name}", array, local, region=region)
+                s.write(f"{path}:/{name}", arrays[name], local, region=region)
 
-            ps.run(rank, 2, servers=3)
+        ps.run(rank, 2, servers=3)
         with h5py.File(path) as file:
             for n, name in enumerate(ways):
                 assert same_bits(np.asarray(file[name][...], "f4"), models[name]), (name, turn)

@@ -336,7 +336,7 @@ ps.copy(sys.argv[1], sys.argv[2], memory=6 << 20, progress=tell)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_killed_copy_goes_on_and_leaves_nothing(seed, tmp_path):
-    data = values((1200, 1000), "f8", seed)
+    data = values((600, 1000), "f8", seed)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for name, how in (("u", {"compression": 1}), ("v", {}), ("w", {"shuffle": True})):
             file.create_dataset(name, data=data, chunks=(100, 100), **how)

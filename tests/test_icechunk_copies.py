@@ -3,19 +3,17 @@ commit, or nothing."""
 
 from __future__ import annotations
 
-import itertools
 import os
 import signal
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import repositories
 import xarray as xr
 import zarr
-from buckets import reached, url
+from buckets import code_of, gofakes3, reached, url
 from helpers import same_bits, values
-from repositories import run
 from test_bucket_copies import SHAPE, check, make
 from test_icechunk import history, in_directory, load, repo, theirs  # noqa: F401
 
@@ -27,7 +25,7 @@ icechunk = pytest.importorskip("icechunk")
 
 @pytest.fixture(scope="module")
 def bucket():
-    with reached() as running:
+    with reached(gofakes3()) as running:
         yield running
 
 
@@ -187,31 +185,18 @@ def test_another_program_commits_meanwhile(repo, place: Path):  # noqa: F811
     check(theirs(repo)["a"])
 
 
-JOB = """
-import sys
-import icechunk, penstock as ps
-from repositories import kill_at
-icechunk.set_logs_filter("error")
-source, repo, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
-store = ps.Icechunk(icechunk.local_filesystem_storage(repo))
-kill_at(count)
-ps.copy(source, store / "a", overwrite=True, chunks=(7, 6, 11))
-print("copied")
-"""
-
-
 def test_a_copy_that_is_killed_at_any_put(place: Path):
-    repo = in_directory(place)  # noqa: F811
-    make(ps.Icechunk(repo) / "a", -1)
     source = made(place)
-    for count in itertools.count():
+    whole, repo = in_directory(place / "whole"), in_directory(place)  # noqa: F811
+    for each in (whole, repo):
+        make(ps.Icechunk(each) / "a", -1)
+    assert code_of(repositories.copy, source, place / "whole", repositories.ALL_PUTS) == 0
+    check(theirs(whole)["a"])
+    puts = repositories.puts_of(place / "whole")
+    assert puts > 4
+    for count in range(puts):
         before = repo.lookup_branch("main")
-        done = run(sys.executable, "-c", JOB, source, place / "repo", count)
-        if done.returncode == 0:
-            assert "copied" in done.stdout and count > 4
-            check(theirs(repo)["a"])
-            return
-        assert done.returncode == -signal.SIGKILL, done.stderr
+        assert code_of(repositories.copy, source, place, count) == -signal.SIGKILL
         assert repo.lookup_branch("main") == before
         check(theirs(repo)["a"], -1)
 

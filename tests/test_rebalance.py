@@ -60,8 +60,8 @@ def fsck(volume: Path) -> None:
     penstock("fs", "fsck", volume, "--data")
 
 
-def test_a_server_is_added_and_another_drained(tmp_path: Path) -> None:
-    volume = tmp_path / "v"
+def test_a_server_is_added_and_another_drained(place: Path) -> None:
+    volume = place / "v"
     with ps.FileSystem.create(volume, servers=3, block_bytes=BLOCK) as fs:
         made = fill(fs, "/a", 12)
         assert fs.rebalance() == ps.Rebalanced(0, 0, {})
@@ -101,8 +101,8 @@ def test_a_server_is_added_and_another_drained(tmp_path: Path) -> None:
     fsck(volume)
 
 
-def test_a_file_without_room_stays_where_it_was(tmp_path: Path) -> None:
-    volume = tmp_path / "v"
+def test_a_file_without_room_stays_where_it_was(place: Path) -> None:
+    volume = place / "v"
     with ps.FileSystem.create(volume, servers=1, block_bytes=BLOCK) as fs:
         made = fill(fs, "/a", 3)
     penstock("fs", "add-server", volume, "--capacity", str(8 * BLOCK))
@@ -163,13 +163,13 @@ class served:
                 server.kill()
 
 
-def test_servers_come_and_go_while_clients_write(tmp_path: Path) -> None:
+def test_servers_come_and_go_while_clients_write(place: Path) -> None:
     """Two clients write and read all the while, without being started anew."""
-    volume = tmp_path / "v"
+    volume = place / "v"
     with ps.FileSystem.create(volume, servers=2, block_bytes=BLOCK) as fs:
         made = fill(fs, "/a", 8)
-    place = served(tmp_path, volume, 2)
-    with place as servers:
+    group = served(place, volume, 2)
+    with group as servers:
         for server in servers:
             server.start(waits=False)
         servers[0].wait()
@@ -215,7 +215,7 @@ def test_servers_come_and_go_while_clients_write(tmp_path: Path) -> None:
         go_on()
         # A third server comes: each process reads the new configuration while it serves.
         penstock("fs", "add-server", volume, "--like", url)
-        servers.append(place.server(2, 3))
+        servers.append(group.server(2, 3))
         for server in servers[:2]:
             server.read_again()
         servers[2].start()

@@ -58,8 +58,8 @@ const OPENING: Port = Port::new([u64::MAX, u64::MAX, 1 << 61]);
 /// which `keys` names the keys.
 ///
 /// # Errors
-/// As [`join`] and [`connect_all`]; [`Kind::Mismatch`], on all ranks, when some give a URL and some a
-/// path.
+/// As [`join`] and [`connect_all`]; [`Kind::Mismatch`], on all ranks, when some give a URL and
+/// others a path.
 ///
 /// # Collective
 /// Over `comm`.
