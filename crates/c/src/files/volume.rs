@@ -6,6 +6,7 @@ use penstock_engine::{Error, Kind, Result};
 use penstock_files::disk::{CreateOptions, create};
 use penstock_files::job::mpi::{self, JobArguments};
 use penstock_files::job::{FileSystem, JobOptions, open};
+use penstock_net::Call;
 
 use super::{Fs, Volume};
 use crate::border::{
@@ -106,6 +107,8 @@ fn asked(path: Text<'_>, options: Options<'_, FsOptions<'_>>) -> Result<Asked> {
         },
         template,
     };
+    // All ranks hear of a URL that makes no sense on one.
+    Call::of_url(&arguments.template, keys.as_deref())?;
     Ok(Asked { arguments, keys })
 }
 
