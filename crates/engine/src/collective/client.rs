@@ -336,6 +336,5 @@ fn decide(agreed: Proposals, director: &mut MaybeDirector<'_>, party: &Party) ->
 }
 
 fn conclude(director: &mut dyn Director, outcome: Outcome) -> Result<Verdict> {
-    let moved = director.conclude(outcome.tally())?;
-    Ok(Verdict::with_words(moved, director.words()))
+    director.conclude(outcome.tally()).map(Verdict::of)
 }

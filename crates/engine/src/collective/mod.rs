@@ -73,19 +73,11 @@ pub struct Verdict {
     pub is_closed: bool,
     /// The complaint of a rank when it closed.
     pub complaint: Option<Error>,
-    /// The director's words, an encoded value: its answer, or what it tells of what was moved.
+    /// The director's answer to a call in which nothing was moved, an encoded value.
     pub answer: Vec<u8>,
 }
 
 impl Verdict {
-    /// The verdict on a call that has moved something, of which all ranks hear these words.
-    pub(crate) fn with_words(moved: Traffic, answer: Vec<u8>) -> Self {
-        Self {
-            answer,
-            ..Self::of(moved)
-        }
-    }
-
     /// The verdict on a call that has moved something.
     pub(crate) fn of(moved: Traffic) -> Self {
         Self {
@@ -98,7 +90,10 @@ impl Verdict {
 
     /// The verdict on a call in which nothing was moved: all ranks hear this answer.
     pub(crate) fn telling(answer: Vec<u8>) -> Self {
-        Self::with_words(Traffic::default(), answer)
+        Self {
+            answer,
+            ..Self::of(Traffic::default())
+        }
     }
 
     /// The verdict on the last call of a party.
@@ -124,11 +119,6 @@ pub trait Director {
     /// # Errors
     /// The servers' error, or the director's own.
     fn conclude(&mut self, outcome: Result<Tally>) -> Result<Traffic>;
-
-    /// What all ranks hear of a call that was concluded, beside the traffic: an encoded value.
-    fn words(&self) -> Vec<u8> {
-        Vec::new()
-    }
 }
 
 /// Whether clients have a part in moving data for the requests; letting servers get and put is
