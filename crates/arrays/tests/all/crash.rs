@@ -26,7 +26,7 @@ use penstock_arrays::calls::select::SelectOptions;
 use penstock_arrays::calls::settings::SessionOptions;
 use penstock_arrays::calls::{FoundCheckpoint, Session};
 use penstock_arrays::formats::spread::{is_template, of_server};
-use penstock_arrays::fs::ops::{crash_after, lose_unsynced, no_crash};
+use penstock_arrays::fs::ops::{self, lose_unsynced, no_crash};
 use penstock_arrays::groups::{Catalog, Checkpoint, Coordinate, Values, repair, verify};
 use penstock_arrays::sieve::Recipients;
 use penstock_arrays::{ArraySchema, ElementType, Fill, Format, Storage, StoredArray};
@@ -56,6 +56,13 @@ fn options() -> SessionOptions {
 // -------------------------------------------------------------------------------------------------
 // Crashes
 // -------------------------------------------------------------------------------------------------
+
+/// [`ops::crash_after`], which concerns the whole process: it must be one of this test alone.
+fn crash_after(changes: u64) {
+    let is_alone = [PART, common::ALONE].map(|name| std::env::var_os(name).is_some());
+    assert!(is_alone.contains(&true), "other tests run in this process");
+    ops::crash_after(changes);
+}
 
 /// The kind of a crash, which determines the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]

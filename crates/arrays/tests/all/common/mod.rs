@@ -240,15 +240,17 @@ pub fn cpu_seconds(clock: libc::clockid_t) -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// The variable that names the only test of a process.
+pub const ALONE: &str = "PENSTOCK_TEST_ALONE";
+
 /// Runs a test, by its full name, in a process of its own: it looks at the whole process, and in
 /// this one other tests run.
 pub fn in_own_process(test: &str, body: impl FnOnce()) {
-    const VARIABLE: &str = "PENSTOCK_TEST_ALONE";
-    if std::env::var(VARIABLE).is_ok_and(|alone| alone == test) {
+    if std::env::var(ALONE).is_ok_and(|alone| alone == test) {
         return body();
     }
     let mut process = std::process::Command::new(std::env::current_exe().unwrap());
     process.args(["--exact", test, "--nocapture"]);
-    let ended = process.env(VARIABLE, test).status().unwrap();
+    let ended = process.env(ALONE, test).status().unwrap();
     assert!(ended.success(), "{test} fails in its process");
 }
