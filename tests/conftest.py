@@ -4,6 +4,7 @@ of every thread, so that a collective call that waits for ever is seen as what i
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import random
 import shutil
@@ -19,6 +20,8 @@ import hypothesis
 import pytest
 import zarr.codecs.sharding
 from helpers import fast_directory, mounted_tmpfs
+
+from penstock_bench.meters import WORK_UP_VARIABLE
 
 # zarr-python looks up shards by their fill value, too, and that of a record has no hash.
 zarr.codecs.sharding.lru_cache = lambda: lambda function: function
@@ -50,6 +53,26 @@ def no_hang(pytestconfig):
     faulthandler.dump_traceback_later(TEST_SECONDS_MAX, exit=True, file=terminal)
     yield
     faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.fixture
+def hurry(monkeypatch):
+    """Ranks of benchmarks do not work before they are timed, for tests that ask for no times."""
+    monkeypatch.setenv(WORK_UP_VARIABLE, "0")
+
+
+@pytest.fixture
+def quick(tmp_path, monkeypatch, capsys):
+    """Runs a benchmark of figures at its smallest in an empty directory; its text and its JSON."""
+
+    def run(main, *words: str) -> tuple[str, dict]:
+        monkeypatch.chdir(tmp_path)
+        code = main(["--quick", *words, "--json", "figures.json"])
+        said = capsys.readouterr()
+        assert (code, said.err) == (0, ""), said.out
+        return said.out, json.loads((tmp_path / "figures.json").read_text())
+
+    return run
 
 
 @pytest.fixture

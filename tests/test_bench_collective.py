@@ -11,16 +11,12 @@ import numpy as np
 import pytest
 
 from penstock_bench.case import Case, Disk, Distribution
-from penstock_bench.meters import WORK_UP_VARIABLE
 from penstock_bench.rivals import best_hints, has_own_chunks
 
 MPIEXEC = Path(sys.executable).with_name("mpiexec")
 
 
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch):
-    """Ranks do not work before they are timed: nothing here asks how long anything takes."""
-    monkeypatch.setenv(WORK_UP_VARIABLE, "0")
+pytestmark = pytest.mark.usefixtures("hurry")
 
 
 def bench(*words: object, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 import subprocess
@@ -16,25 +15,10 @@ from helpers import some_attempt
 
 from penstock_bench import dickens_thakur as command
 from penstock_bench import figures as shared
-from penstock_bench.meters import WORK_UP_VARIABLE
 from penstock_bench.split import SplitJob, make_case, square
 
 ROOT = Path(__file__).parent.parent
 BENCH = [sys.executable, "-m", "penstock_bench"]
-
-
-@pytest.fixture
-def bench(tmp_path, monkeypatch, capsys):
-    """Runs the command at its smallest in an empty directory; its text and its JSON."""
-
-    def run(*words: str) -> tuple[str, dict]:
-        monkeypatch.chdir(tmp_path)
-        code = command.main(["--quick", *words, "--json", "figures.json"])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, ""), said.out
-        return said.out, json.loads((tmp_path / "figures.json").read_text())
-
-    return run
 
 
 def points_of(figure: dict) -> dict[str, dict]:
@@ -42,11 +26,10 @@ def points_of(figure: dict) -> dict[str, dict]:
     return {one["name"]: one["points"][-1] for one in figure["series"]}
 
 
-def test_all_figures(bench, tmp_path, monkeypatch):
+def test_all_figures(quick, hurry, tmp_path, monkeypatch):
     """Every table, plot and line of numbers, of arrays whose bytes were all right."""
-    monkeypatch.setenv(WORK_UP_VARIABLE, "0")
     monkeypatch.setattr(shared, "draw", draw_here)  # in place of a process for each figure
-    text, report = bench("--repeats", "1", "--csv", "points.csv", "--plot", "plots")
+    text, report = quick(command.main, "--repeats", "1", "--csv", "points.csv", "--plot", "plots")
     figures = {figure["figure"]: figure for figure in report["figures"]}
     assert list(figures) == [2, 3, 4, 5, 6, 7]
     assert all(f"\nFigure {number}. " in text for number in figures)
@@ -67,11 +50,11 @@ def test_all_figures(bench, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.glob("penstock-bench-*")] == []
 
 
-def test_computation_is_as_long_as_the_write_and_hides_it(bench):
+def test_computation_is_as_long_as_the_write_and_hides_it(quick):
     """With a disk that takes no processor time, so that there is something to hide."""
 
     def is_hidden() -> bool:
-        _, report = bench("6", "--path", ".", "--throttle", "40")
+        _, report = quick(command.main, "6", "--path", ".", "--throttle", "40")
         assert report["compute_seconds"] > 0.09
         assert all(count > 0 for count in report["multiplications_per_rank"].values())
         (figure,) = report["figures"]

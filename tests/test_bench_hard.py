@@ -11,13 +11,8 @@ from helpers import is_in_memory
 
 from penstock_bench import hard
 from penstock_bench.hard_job import OPERATIONS, PROGRAMS, make_case
-from penstock_bench.meters import WORK_UP_VARIABLE
 
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch):
-    """Ranks do not work before they are timed: nothing here asks how long anything takes."""
-    monkeypatch.setenv(WORK_UP_VARIABLE, "0")
+pytestmark = pytest.mark.usefixtures("hurry")
 
 
 def test_the_table(tmp_path, capsys):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 import os
 import re
@@ -18,7 +17,6 @@ from helpers import is_in_memory
 from penstock_bench import figures as shared
 from penstock_bench import panda as command
 from penstock_bench.case import Distribution
-from penstock_bench.meters import WORK_UP_VARIABLE
 from penstock_bench.panda_job import (
     NATURAL,
     TRADITIONAL,
@@ -35,10 +33,7 @@ ROOT = Path(__file__).parent.parent
 MIB = 1 << 20
 
 
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch):
-    """Ranks do not work before they are timed: nothing here asks how long anything takes."""
-    monkeypatch.setenv(WORK_UP_VARIABLE, "0")
+pytestmark = pytest.mark.usefixtures("hurry")
 
 
 class Alone:
@@ -62,20 +57,6 @@ def make_job(clients: int, directory: str = "/tmp", **how: Any) -> PandaJob:
     return PandaJob(clients=clients, directory=directory, **how)
 
 
-@pytest.fixture
-def bench(tmp_path, monkeypatch, capsys):
-    """Runs the command at its smallest in an empty directory; its text and its JSON."""
-
-    def run(*words: str) -> tuple[str, dict]:
-        monkeypatch.chdir(tmp_path)
-        code = command.main(["--quick", *words, "--json", "figures.json"])
-        said = capsys.readouterr()
-        assert (code, said.err) == (0, ""), said.out
-        return said.out, json.loads((tmp_path / "figures.json").read_text())
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("numbers", "sizes", "words"),
     [
@@ -83,7 +64,7 @@ def bench(tmp_path, monkeypatch, capsys):
         ([3, 4, 7, 8], [1], [*"3478", "--sizes", "1", "--cached"]),
     ],
 )
-def test_all_figures(bench, tmp_path, monkeypatch, numbers, sizes, words):
+def test_all_figures(quick, tmp_path, monkeypatch, numbers, sizes, words):
     """Every table, plot and line of numbers, of arrays whose bytes were all right; those of files
     also through the page cache."""
     draw = shared.draw
@@ -94,7 +75,7 @@ def test_all_figures(bench, tmp_path, monkeypatch, numbers, sizes, words):
 
     monkeypatch.setattr(shared, "draw", draw_most_here)
     words = words or ["--cached"] * is_in_memory(tmp_path)
-    text, report = bench("--csv", "points.csv", "--plot", "plots", *words)
+    text, report = quick(command.main, "--csv", "points.csv", "--plot", "plots", *words)
     figures = {figure["figure"]: figure for figure in report["figures"]}
     assert list(figures) == numbers
     assert all(f"\nFigure {number}. " in text for number in figures)
@@ -127,10 +108,10 @@ def test_all_figures(bench, tmp_path, monkeypatch, numbers, sizes, words):
     assert [path.name for path in tmp_path.glob("penstock-bench-*")] == []
 
 
-def test_an_array_and_its_peak_are_measured_in_turn(bench, tmp_path):
+def test_an_array_and_its_peak_are_measured_in_turn(quick, tmp_path):
     words = ["--cached"] * is_in_memory(tmp_path)
     words = ["8", *words, "--repeats", "2", "--sizes", "1", "--directory", "."]
-    text, report = bench(*words)
+    text, report = quick(command.main, *words)
     (figure,) = report["figures"]
     assert figure["clients"] == 2
     assert ("around the page cache" in text) == ("--cached" not in words)

@@ -8,14 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock_bench.meters import WORK_UP_VARIABLE
 from penstock_bench.work_job import PROGRAMS
 
-
-@pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks do not work before they are timed: nothing here asks how long anything takes."""
-    monkeypatch.setenv(WORK_UP_VARIABLE, "0")
+pytestmark = pytest.mark.usefixtures("hurry")
 
 
 def bench(*words: object) -> subprocess.CompletedProcess[str]:
